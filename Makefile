@@ -1,0 +1,57 @@
+# `make demo` and `make test` need only Python (3.11 or newer) and make: both create .venv on
+# the first call and go straight to work afterwards. Another interpreter: make PYTHON=python3.12 test
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format clean
+
+help:
+	@echo "make demo    draw a corpus, fit the default model, print its scores, draw a picture"
+	@echo "make test    lint, type check and run the tests"
+	@echo "make lint    ruff and mypy only"
+	@echo "make format  let ruff rewrite what it can"
+	@echo "make clean   remove .venv, caches and what the commands wrote"
+
+demo: $(INSTALLED)
+	@$(BIN)/scrollmt demo
+
+test: lint
+	$(BIN)/python -m pytest -q
+
+lint: $(INSTALLED)
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m mypy
+
+format: $(INSTALLED)
+	$(BIN)/python -m ruff check --fix .
+	$(BIN)/python -m ruff format .
+
+# An environment that is already there is kept and installed into; only `make clean` removes it.
+$(INSTALLED): pyproject.toml constraints.txt
+	@python=$(PYTHON); if [ -x $(BIN)/python ]; then python=$(BIN)/python; fi; \
+	if ! version=$$("$$python" -c 'import platform; print(platform.python_version())'); then \
+		echo "scrollmt: cannot run '$$python'; name an interpreter: make PYTHON=/path/to/python3" >&2; \
+		exit 1; \
+	fi; \
+	if ! "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then \
+		echo "scrollmt needs Python 3.11 or newer, but '$$python' is $$version;" \
+			"try: make clean && make PYTHON=python3.12 $(or $(firstword $(MAKECMDGOALS)),test)" >&2; \
+		exit 1; \
+	fi; \
+	if [ ! -x $(BIN)/python ]; then \
+		echo "scrollmt: creating $(VENV) with Python $$version"; \
+		"$$python" -m venv $(VENV); \
+	fi
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip
+	@echo "scrollmt: installing into $(VENV) (a few minutes on the first call)"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .jax_cache build dist site demo
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,34 @@
+"""What holds for every test: shapes are checked, pictures need no screen, precision stays put."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from jaxtyping import install_import_hook
+
+# Set before anything imports matplotlib, and inherited by the tests' own subprocesses.
+os.environ["MPLBACKEND"] = "Agg"
+
+# Every jaxtyping annotation in scrollmt becomes an assertion. The library itself never installs
+# a checker: users would pay for it, and it would change what they import.
+install_import_hook("scrollmt", "shape_checker.check")
+
+import jax  # noqa: E402  (the hook must be in place before anything can import scrollmt)
+
+# Most of a run is compilation; a second run reads it from here. Set in this process only, so that
+# a test which starts a fresh one compiles afresh.
+jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[1] / ".jax_cache"))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+@pytest.fixture(autouse=True)
+def _jax_settings_are_not_leaked() -> Iterator[None]:
+    """A test that needs float64 asks for it with `with jax.enable_x64(True):`, never globally."""
+    before = dict(jax.config.values)
+    yield
+    changed = {k: v for k, v in jax.config.values.items() if v != before[k]}
+    for name in changed:
+        jax.config.update(name, before[name])
+    assert not changed, f"the test left JAX settings behind: {changed}"

@@ -1,0 +1,224 @@
+"""The house stays in order: who imports whom, how long a file gets, what an import may touch."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "src" / "scrollmt"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+
+# A room is a module or a folder of the package; it imports only from rooms above it.
+ROOMS = [
+    "numerics",
+    "predictive",
+    "backbone",
+    "beliefs",
+    "heads",
+    "model",
+    "objective",
+    "routing",
+    "fit",
+    "scores",
+    "splits",
+    "transforms",
+    "observables",
+    "series",
+    "inputs",
+    "cutting",
+    "windows",
+    "corpora",
+    "presets",
+    "portfolio",
+    "intake",
+    "store",
+    "forecaster",
+    "backtests",
+    "plots",
+    "demo",
+    "arms",
+    "paper",
+    "cli",
+    "__init__",
+    "__main__",
+]
+MAX_LINES = 400
+
+
+def module_of(path: Path) -> tuple[str, ...]:
+    """The dotted name of a source file as parts, `__init__` kept: ("scrollmt", "corpora", "ou")."""
+    return ("scrollmt", *path.relative_to(PACKAGE).with_suffix("").parts)
+
+
+def room_of(module: tuple[str, ...]) -> str:
+    return module[1] if len(module) > 1 else "__init__"
+
+
+def imported_rooms(source: str, module: tuple[str, ...]) -> set[str]:
+    """Rooms of scrollmt that a source text imports from, inside functions too."""
+    rooms = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            targets = [tuple(alias.name.split(".")) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = module[: len(module) - node.level] if node.level else ()
+            base += tuple(node.module.split(".")) if node.module else ()
+            targets = [base]
+            if base == ("scrollmt",):
+                # `from scrollmt import fit` names a room; any other name comes from __init__.
+                names = [alias.name for alias in node.names]
+                targets = [(*base, name) if name in ROOMS else base for name in names]
+        else:
+            continue
+        rooms |= {room_of(target) for target in targets if target[0] == "scrollmt"}
+    return rooms
+
+
+def out_of_order(source: str, module: tuple[str, ...]) -> list[str]:
+    """What is wrong with a file's imports, in words; empty when nothing is."""
+    room = room_of(module)
+    imported = imported_rooms(source, module)
+    unknown = sorted({room, *imported} - set(ROOMS))
+    faults = [f"room {r!r} is not in ROOMS; give it its place there" for r in unknown]
+    if room in ROOMS:
+        below = ROOMS[ROOMS.index(room) + 1 :]
+        faults += [f"{room} imports {r}, which stands below it" for r in below if r in imported]
+    return faults
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: ".".join(module_of(p)[1:]))
+def test_a_file_imports_only_from_rooms_above_it(path: Path) -> None:
+    faults = out_of_order(path.read_text(encoding="utf-8"), module_of(path))
+    assert not faults, "; ".join(faults)
+
+
+@pytest.mark.parametrize(
+    ("source", "module", "fault"),
+    [
+        ("from scrollmt.fit import fit", "scrollmt.heads", "heads imports fit"),
+        ("import scrollmt.forecaster as f", "scrollmt.fit", "fit imports forecaster"),
+        ("from .. import store", "scrollmt.corpora.ou", "corpora imports store"),
+        ("from ..plots import draw", "scrollmt.corpora.__init__", "corpora imports plots"),
+        ("from . import cli", "scrollmt.numerics", "numerics imports cli"),
+        ("from scrollmt import Forecaster", "scrollmt.windows", "windows imports __init__"),
+        ("import scrollmt", "scrollmt.paper.report", "paper imports __init__"),
+        ("def f():\n    from scrollmt import paper", "scrollmt.scores", "scores imports paper"),
+        ("from scrollmt.attic import x", "scrollmt.fit", "room 'attic' is not in ROOMS"),
+        ("x = 1", "scrollmt.attic", "room 'attic' is not in ROOMS"),
+        ("from scrollmt.numerics import x", "scrollmt.heads", None),
+        ("from .ou import simulate", "scrollmt.corpora.__init__", None),
+        ("from scrollmt.corpora.ou import simulate", "scrollmt.corpora.lorenz63", None),
+        ("import jax\nfrom scipy.stats import norm", "scrollmt.numerics", None),
+    ],
+)
+def test_the_import_rule_sees_every_form(source: str, module: str, fault: str | None) -> None:
+    faults = out_of_order(source, tuple(module.split(".")))
+    if fault is None:
+        assert faults == []
+    else:
+        assert len(faults) == 1
+        assert faults[0].startswith(fault)
+
+
+def test_no_source_file_outgrows_one_idea() -> None:
+    lengths = {
+        str(p.relative_to(ROOT)): len(p.read_text(encoding="utf-8").splitlines()) for p in SOURCES
+    }
+    too_long = {name: n for name, n in lengths.items() if n > MAX_LINES}
+    assert not too_long, f"past {MAX_LINES} lines, split in two: {too_long}"
+
+
+IMPORT_PROBE = """
+import logging, random, warnings
+import jax, matplotlib, numpy
+import matplotlib.pyplot
+
+def state():
+    return {
+        "jax config": dict(jax.config.values),
+        "logging handlers": list(logging.root.handlers),
+        "logging level": logging.root.level,
+        "numpy random state": numpy.random.get_state()[1].tobytes(),
+        "numpy error state": numpy.geterr(),
+        "python random state": random.getstate(),
+        "matplotlib settings": dict(matplotlib.rcParams),
+    }
+
+before = state()
+import scrollmt
+after = state()
+changed = [name for name in before if before[name] != after[name]]
+assert not changed, f"import scrollmt changed: {changed}"
+assert jax.config.jax_enable_x64 is False
+assert jax.config.jax_default_matmul_precision is None
+# JAX refuses this once a backend is up; an array made at import time would bring one up, in a
+# precision and on a device that the user had no chance to choose.
+jax.config.update("jax_num_cpu_devices", 2)
+"""
+
+
+def test_importing_scrollmt_changes_nothing_global() -> None:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XLA_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT_PROBE], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def text_files() -> list[Path]:
+    """Files that git tracks or would track; without git, what a source archive holds."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    if listing.returncode == 0:
+        paths = [ROOT / name for name in listing.stdout.split("\0") if name]
+    else:
+        roots = [ROOT / name for name in ("src", "tests", "docs", "benchmarks", ".ci")]
+        paths = [p for p in ROOT.iterdir() if p.is_file()]
+        paths += [p for root in roots if root.exists() for p in root.rglob("*")]
+    return [p for p in paths if p.is_file() and b"\0" not in p.read_bytes()]
+
+
+# Addresses that differ from one machine to the next have no place in a file that all share.
+PRIVATE = re.compile(
+    r"""
+      pypi\.org | pythonhosted\.org | npmjs\.org | deb\.debian\.org | download\.pytorch\.org
+    | (?<![\w.~)}/-])/(?:work|tmp|home|root|Users|opt|mnt|farm)/\w
+    | \b[A-Z]:\\\\?Users\\
+    """,
+    re.VERBOSE,
+)
+
+
+def test_tracked_files_name_no_registry_and_no_machine() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in text_files()
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
+        if PRIVATE.search(line)
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("line", "private"),
+    [
+        ("https://pypi" + ".org/simple", True),
+        ("path = '/" + "home/ann/data.csv'", True),
+        ('open("/' + 'tmp/x")', True),
+        ("cd /" + "work/here", True),
+        ("#!/usr/bin/env bash", False),
+        ("demo/home/work/file", False),
+        ("https://www.apache.org/licenses/", False),
+    ],
+)
+def test_the_privacy_rule_sees_what_it_should(line: str, private: bool) -> None:
+    assert bool(PRIVATE.search(line)) == private
