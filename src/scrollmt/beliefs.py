@@ -1,0 +1,164 @@
+r"""Gaussian beliefs over one task's last-layer weights.
+
+$$q(w) = \mathcal{N}(\mu, \Sigma), \qquad
+  w^\top\psi \sim \mathcal{N}(\mu^\top\psi,\; \psi^\top\Sigma\,\psi)$$
+
+A belief turns features into `(mean, var)` of the latent line; a head consumes them and
+never sees the belief. The prior term is the overlap with $\mathcal{N}(0, I/\alpha)$
+(`eq:fmt`), $-\log \mathcal{N}(\mu;\, 0,\, \Sigma + I/\alpha)$. `cov_floor` times the
+identity is part of $\Sigma$ in both places. Features are `(..., H)`.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import Self
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import random
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from scrollmt.numerics import LOG_SQRT_2PI
+
+PAPER_COV_FLOOR = 1e-4
+INITIAL_LOG_SD = -2.0
+
+
+class AbstractBelief(eqx.Module):
+    """A Gaussian over `H` weights (or, for `Point`, `R` rows of them)."""
+
+    mu: eqx.AbstractVar[Float[Array, "*R H"]]
+
+    @classmethod
+    @abc.abstractmethod
+    def init(cls, size: int, key: PRNGKeyArray, *, rows: int, cov_floor: float) -> Self:
+        """A narrow belief around small random weights, for a head that reads `rows` lines."""
+
+    @abc.abstractmethod
+    def project(self, psi: Float[Array, "*N H"]) -> tuple[Array, Array]:
+        """Mean and variance of the latent line at each feature vector."""
+
+    @abc.abstractmethod
+    def overlap(self, prior_precision: Float[Array, ""]) -> Float[Array, ""]:
+        r"""$-\log \int \mathcal{N}(w; 0, I/\alpha)\, q(w)\, dw$."""
+
+    @abc.abstractmethod
+    def cov(self) -> Float[Array, "H H"]:
+        r"""$\Sigma$ as a matrix, floor included."""
+
+    @abc.abstractmethod
+    def scaled(self, factor: float, *, scale_floor: bool) -> Self:
+        r"""The belief of `factor` times the weights: $(c\mu, c^2\Sigma)$."""
+
+
+def _initial_mu(size: int, key: PRNGKeyArray, rows: int) -> Array:
+    shape = (size,) if rows == 1 else (rows, size)
+    return 0.1 * random.normal(key, shape) / jnp.sqrt(size)
+
+
+class Point(AbstractBelief):
+    """A point estimate: the belief with no variance, and no prior term."""
+
+    mu: Float[Array, "*R H"]
+
+    @classmethod
+    def init(cls, size: int, key: PRNGKeyArray, *, rows: int, cov_floor: float) -> Self:
+        return cls(_initial_mu(size, key, rows))
+
+    def project(self, psi: Float[Array, "*N H"]) -> tuple[Array, Array]:
+        mean = psi @ self.mu.T
+        return mean, jnp.zeros_like(mean)
+
+    def overlap(self, prior_precision: Float[Array, ""]) -> Float[Array, ""]:
+        # With no variance to hold it, a fitted precision would run off to infinity with
+        # mu at zero; the point estimate is therefore trained on its data terms alone.
+        return jnp.zeros_like(prior_precision)
+
+    def cov(self) -> Float[Array, "H H"]:
+        return jnp.zeros((self.mu.shape[-1],) * 2, self.mu.dtype)
+
+    def scaled(self, factor: float, *, scale_floor: bool) -> Self:
+        return type(self)(self.mu * factor)
+
+
+class Diag(AbstractBelief):
+    """A diagonal covariance, stored as log standard deviations."""
+
+    mu: Float[Array, " H"]
+    log_sd: Float[Array, " H"]
+    cov_floor: float = eqx.field(static=True, default=PAPER_COV_FLOOR)
+
+    @classmethod
+    def init(cls, size: int, key: PRNGKeyArray, *, rows: int, cov_floor: float) -> Self:
+        return cls(_initial_mu(size, key, rows), jnp.full((size,), INITIAL_LOG_SD), cov_floor)
+
+    def diagonal(self) -> Float[Array, " H"]:
+        return jnp.exp(2.0 * self.log_sd) + self.cov_floor
+
+    def project(self, psi: Float[Array, "*N H"]) -> tuple[Array, Array]:
+        return psi @ self.mu, (psi * psi) @ self.diagonal()
+
+    def overlap(self, prior_precision: Float[Array, ""]) -> Float[Array, ""]:
+        total = self.diagonal() + 1.0 / prior_precision
+        return jnp.sum(LOG_SQRT_2PI + 0.5 * jnp.log(total) + 0.5 * self.mu**2 / total)
+
+    def cov(self) -> Float[Array, "H H"]:
+        return jnp.diag(self.diagonal())
+
+    def scaled(self, factor: float, *, scale_floor: bool) -> Self:
+        floor = self.cov_floor * factor**2 if scale_floor else self.cov_floor
+        return type(self)(self.mu * factor, self.log_sd + jnp.log(factor), floor)
+
+
+class Full(AbstractBelief):
+    """An unrestricted covariance, stored as a Cholesky factor with a log diagonal."""
+
+    mu: Float[Array, " H"]
+    log_diagonal: Float[Array, " H"]
+    below: Float[Array, "H H"]
+    cov_floor: float = eqx.field(static=True, default=PAPER_COV_FLOOR)
+
+    @classmethod
+    def init(cls, size: int, key: PRNGKeyArray, *, rows: int, cov_floor: float) -> Self:
+        return cls(
+            _initial_mu(size, key, rows),
+            jnp.full((size,), INITIAL_LOG_SD),
+            jnp.zeros((size, size)),
+            cov_floor,
+        )
+
+    def factor(self) -> Float[Array, "H H"]:
+        return jnp.tril(self.below, -1) + jnp.diag(jnp.exp(self.log_diagonal))
+
+    def project(self, psi: Float[Array, "*N H"]) -> tuple[Array, Array]:
+        spread = psi @ self.factor()
+        var = jnp.sum(spread * spread, axis=-1) + self.cov_floor * jnp.sum(psi * psi, axis=-1)
+        return psi @ self.mu, var
+
+    def overlap(self, prior_precision: Float[Array, ""]) -> Float[Array, ""]:
+        factor = self.factor()
+        ridge = self.cov_floor + 1.0 / prior_precision
+        total = factor @ factor.T + ridge * jnp.eye(factor.shape[0], dtype=factor.dtype)
+        root = jnp.linalg.cholesky(total)
+        white = solve_triangular(root, self.mu, lower=True)
+        return jnp.sum(LOG_SQRT_2PI + jnp.log(jnp.diagonal(root)) + 0.5 * white**2)
+
+    def cov(self) -> Float[Array, "H H"]:
+        factor = self.factor()
+        eye = jnp.eye(factor.shape[0], dtype=factor.dtype)
+        return factor @ factor.T + self.cov_floor * eye
+
+    def scaled(self, factor: float, *, scale_floor: bool) -> Self:
+        floor = self.cov_floor * factor**2 if scale_floor else self.cov_floor
+        return type(self)(
+            self.mu * factor, self.log_diagonal + jnp.log(factor), self.below * factor, floor
+        )
+
+
+BELIEFS: dict[str, type[AbstractBelief]] = {
+    "none": Point,
+    "diag": Diag,
+    "full": Full,
+}

@@ -1,0 +1,219 @@
+r"""Likelihoods on the latent line, with the belief integrated out.
+
+$$\log m_n(y) = \log \int p(y \mid a; \eta)\, \mathcal{N}(a;\, \text{mean}, \text{var})\, da$$
+
+is the log score of the plate predictive (`cor:mt_score`). A head sees only `(y, mean,
+var)`, elementwise over windows, and is at once the question a user asks (`Gaussian()`,
+`Event()`, `Ordinal(4)`) and the holder of that question's learned parameters.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+from scipy.special import ndtri
+
+from scrollmt.numerics import LOG_SQRT_2PI, log_bucket_mass
+from scrollmt.predictive import (
+    CategoricalLaw,
+    EventLaw,
+    GaussianLaw,
+    Law,
+    OrdinalLaw,
+    class_labels,
+    real_labels,
+)
+
+PROBIT_BASE_SCALE = 1.005
+
+
+class AbstractHead(eqx.Module):
+    """One observable's likelihood."""
+
+    @property
+    def rows(self) -> int:
+        """How many latent lines the head reads."""
+        return 1
+
+    @abc.abstractmethod
+    def read_labels(self, name: str, values: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Labels with a harmless value where missing, and which of them are observed."""
+
+    @abc.abstractmethod
+    def log_predictive(self, y: Array, mean: Array, var: Array) -> Array:
+        """Log score of each label under the plate predictive, in nats."""
+
+    @abc.abstractmethod
+    def law(self, mean: np.ndarray, var: np.ndarray) -> Law:
+        """The plate predictives as the law a user reads."""
+
+
+class Gaussian(AbstractHead):
+    r"""A value with additive noise: $V_n = \sigma_\text{obs}^2 + \psi_n^\top\Sigma\psi_n$."""
+
+    log_sigma_obs: Float[Array, ""]
+
+    def __init__(self, sigma_obs: float = 1.0):
+        if not sigma_obs > 0.0:
+            raise ValueError(f"sigma_obs is a standard deviation and must be > 0, got {sigma_obs}")
+        self.log_sigma_obs = jnp.log(jnp.asarray(sigma_obs, dtype=float))
+
+    @property
+    def sigma_obs(self) -> Float[Array, ""]:
+        return jnp.exp(self.log_sigma_obs)
+
+    def predictive_var(self, var: Array) -> Array:
+        return jnp.exp(2.0 * self.log_sigma_obs) + var
+
+    def read_labels(self, name: str, values: Any) -> tuple[np.ndarray, np.ndarray]:
+        y = real_labels(values, len(values), f"task {name!r}")
+        if np.isinf(y).any():
+            row = int(np.flatnonzero(np.isinf(y))[0])
+            raise ValueError(
+                f"task {name!r}: row {row} is infinite; use NaN for a missing label or drop the row"
+            )
+        seen = ~np.isnan(y)
+        return np.where(seen, y, 0.0), seen
+
+    def log_predictive(self, y: Array, mean: Array, var: Array) -> Array:
+        total = self.predictive_var(var)
+        residual = y - mean
+        return -LOG_SQRT_2PI - 0.5 * jnp.log(total) - 0.5 * residual * residual / total
+
+    def law(self, mean: np.ndarray, var: np.ndarray) -> GaussianLaw:
+        noise = float(np.exp(2.0 * np.float64(self.log_sigma_obs)))
+        return GaussianLaw(mean, np.sqrt(noise + np.asarray(var, np.float64)), noise_var=noise)
+
+    def scaled(self, factor: float) -> Self:
+        return eqx.tree_at(lambda h: h.log_sigma_obs, self, self.log_sigma_obs + jnp.log(factor))
+
+    def __repr__(self) -> str:
+        return "Gaussian()"
+
+
+class AbstractProbit(AbstractHead):
+    r"""Ordered classes cut from the latent line at learned cutpoints.
+
+    $P(y = r) = \Phi\bigl((\tau_r - \text{mean})/D\bigr) -
+    \Phi\bigl((\tau_{r-1} - \text{mean})/D\bigr)$ with $D = \sqrt{c^2 + \text{var}}$; the scale
+    $c = 1.005$ is fixed, since cutpoints and weights already carry every scale.
+    """
+
+    @property
+    @abc.abstractmethod
+    def cutpoints(self) -> Float[Array, " cuts"]:
+        """Inner cutpoints, increasing."""
+
+    @property
+    def classes(self) -> int:
+        return self.cutpoints.shape[-1] + 1
+
+    def probit_scale(self, var: Array) -> Array:
+        return jnp.sqrt(PROBIT_BASE_SCALE**2 + var)
+
+    def read_labels(self, name: str, values: Any) -> tuple[np.ndarray, np.ndarray]:
+        return _read_classes(name, values, self.classes)
+
+    def log_predictive(self, y: Int[Array, "..."], mean: Array, var: Array) -> Array:
+        scale = self.probit_scale(var)
+        lower = upper = jnp.zeros_like(mean)
+        # A chain of selects over the few cutpoints: its derivative is a sum, whereas that
+        # of an indexed read is a scatter, which runs serially on a CPU.
+        for r in range(self.classes - 1):
+            upper = jnp.where(y == r, self.cutpoints[r], upper)
+            lower = jnp.where(y == r + 1, self.cutpoints[r], lower)
+        first, last = y == 0, y == self.classes - 1
+        lo = jnp.where(first, -jnp.inf, (lower - mean) / scale)
+        hi = jnp.where(last, jnp.inf, (upper - mean) / scale)
+        return log_bucket_mass(lo, hi)
+
+    def log_probs(self, mean: Array, var: Array) -> Array:
+        """Log mass of every class, along a new last axis."""
+        labels = jnp.arange(self.classes)
+        return jax.vmap(lambda r: self.log_predictive(r, mean, var), out_axes=-1)(labels)
+
+
+class Event(AbstractProbit):
+    """A yes/no observable: the two-bucket case, `P(y = 1) = Phi((mean - tau_1) / D)`."""
+
+    cutpoint: Float[Array, ""]
+
+    def __init__(self, cutpoint: float = 0.0):
+        self.cutpoint = jnp.asarray(cutpoint, dtype=float)
+
+    @property
+    def cutpoints(self) -> Float[Array, " 1"]:
+        return self.cutpoint[None]
+
+    def law(self, mean: np.ndarray, var: np.ndarray) -> EventLaw:
+        return EventLaw(np.asarray(self.log_probs(jnp.asarray(mean), jnp.asarray(var))))
+
+    def __repr__(self) -> str:
+        return "Event()"
+
+
+class Ordinal(AbstractProbit):
+    """`R` ordered classes; cutpoints start at the normal quantiles of equal shares."""
+
+    first_cutpoint: Float[Array, ""]
+    log_gaps: Float[Array, " gaps"]
+
+    def __init__(self, R: int):
+        if int(R) != R or R < 2:
+            raise ValueError(f"Ordinal needs a whole number of at least 2 classes, got {R}")
+        start = ndtri(np.arange(1, R) / R)
+        self.first_cutpoint = jnp.asarray(start[0], dtype=float)
+        self.log_gaps = jnp.asarray(np.log(np.diff(start)), dtype=float)
+
+    @property
+    def cutpoints(self) -> Float[Array, " cuts"]:
+        steps = jnp.concatenate([jnp.zeros_like(self.log_gaps[:1]), jnp.exp(self.log_gaps)])
+        if self.log_gaps.shape[-1] == 0:
+            return self.first_cutpoint[None]
+        return self.first_cutpoint + jnp.cumsum(steps)
+
+    def law(self, mean: np.ndarray, var: np.ndarray) -> OrdinalLaw:
+        return OrdinalLaw(np.asarray(self.log_probs(jnp.asarray(mean), jnp.asarray(var))))
+
+    def __repr__(self) -> str:
+        return f"Ordinal({self.classes})"
+
+
+class Categorical(AbstractHead):
+    """`R` unordered classes by a softmax over `R` latent lines; point estimates only."""
+
+    classes: int = eqx.field(static=True)
+
+    def __init__(self, R: int):
+        if int(R) != R or R < 2:
+            raise ValueError(f"Categorical needs a whole number of at least 2 classes, got {R}")
+        self.classes = int(R)
+
+    @property
+    def rows(self) -> int:
+        return self.classes
+
+    def read_labels(self, name: str, values: Any) -> tuple[np.ndarray, np.ndarray]:
+        return _read_classes(name, values, self.classes)
+
+    def log_predictive(self, y: Int[Array, "..."], mean: Array, var: Array) -> Array:
+        chosen = jax.nn.one_hot(y, self.classes, dtype=mean.dtype)
+        return jnp.sum(chosen * jax.nn.log_softmax(mean, axis=-1), axis=-1)
+
+    def law(self, mean: np.ndarray, var: np.ndarray) -> CategoricalLaw:
+        return CategoricalLaw(np.asarray(jax.nn.log_softmax(jnp.asarray(mean), axis=-1)))
+
+    def __repr__(self) -> str:
+        return f"Categorical({self.classes})"
+
+
+def _read_classes(name: str, values: Any, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    y = class_labels(values, len(values), classes, f"task {name!r}")
+    seen = y >= 0
+    return np.where(seen, y, 0).astype(np.int32), seen

@@ -1,0 +1,100 @@
+r"""A model: one backbone, and per task a head, a belief and a prior precision.
+
+$$x \xrightarrow{\;\text{backbone}\;} \psi \xrightarrow{\;\text{belief}_k\;}
+  (\mu_k^\top\psi,\; \psi^\top\Sigma_k\psi) \xrightarrow{\;\text{head}_k\;} m_k(y)$$
+
+Tasks are keyed by name and share nothing but the features (`lem:compose`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from scrollmt.beliefs import BELIEFS, AbstractBelief, Point
+from scrollmt.heads import AbstractHead, Gaussian
+
+Backbone = Callable[[Float[Array, " D"]], Float[Array, " H"]]
+
+
+class Task(eqx.Module):
+    """One observable: its likelihood, its belief and its prior precision."""
+
+    head: AbstractHead
+    belief: AbstractBelief
+    log_prior_precision: Float[Array, ""]
+
+    @property
+    def prior_precision(self) -> Float[Array, ""]:
+        return jnp.exp(self.log_prior_precision)
+
+
+class Model(eqx.Module):
+    """A backbone shared by named tasks."""
+
+    backbone: Backbone
+    tasks: dict[str, Task]
+
+    def features(self, x: Float[Array, "N D"]) -> Float[Array, "N H"]:
+        return jax.vmap(self.backbone)(x)
+
+    def project(self, x: Float[Array, "N D"]) -> dict[str, tuple[Array, Array]]:
+        """`(mean, var)` of every task's latent line."""
+        psi = self.features(x)
+        return {name: task.belief.project(psi) for name, task in self.tasks.items()}
+
+
+def build(
+    backbone: Backbone,
+    heads: Mapping[str, AbstractHead],
+    *,
+    features: int,
+    belief: str,
+    key: PRNGKeyArray,
+    cov_floor: float,
+    prior_precision: float = 1.0,
+) -> Model:
+    """A model at its starting values: heads as given, beliefs narrow around small weights."""
+    if belief not in BELIEFS:
+        raise ValueError(f"unknown belief {belief!r}; choose from {list(BELIEFS)}")
+    family = BELIEFS[belief]
+    tasks = {}
+    for (name, head), k in zip(
+        sorted(heads.items()), jax.random.split(key, len(heads)), strict=True
+    ):
+        if head.rows > 1 and family is not Point:
+            raise ValueError(
+                f"task {name!r}: {head!r} has no closed form under a belief; "
+                "use Ordinal(R), or belief='none'"
+            )
+        start = family.init(features, k, rows=head.rows, cov_floor=cov_floor)
+        tasks[name] = Task(head, start, jnp.log(jnp.asarray(prior_precision, dtype=float)))
+    return Model(backbone, tasks)
+
+
+def rescale_task(model: Model, name: str, factor: float, *, scale_floor: bool = False) -> Model:
+    r"""The scale map of `prop:scale`: the model of `factor` times a Gaussian task's targets.
+
+    $(\mu, \Sigma, \sigma_\text{obs}^2, \alpha) \mapsto (c\mu, c^2\Sigma,
+    c^2\sigma_\text{obs}^2, \alpha/c^2)$. With the floor at zero, or scaled along, the
+    composed objective rises by exactly $(N + H)\log c$.
+    """
+    if name not in model.tasks:
+        raise ValueError(f"unknown task {name!r}; the model has {sorted(model.tasks)}")
+    if not factor > 0.0:
+        raise ValueError(f"the factor must be > 0, got {factor}")
+    task = model.tasks[name]
+    if not isinstance(task.head, Gaussian):
+        raise ValueError(
+            f"task {name!r} is {task.head!r}: only a Gaussian task has units to rescale"
+        )
+    mapped = Task(
+        task.head.scaled(factor),
+        task.belief.scaled(factor, scale_floor=scale_floor),
+        task.log_prior_precision - 2.0 * jnp.log(factor),
+    )
+    return Model(model.backbone, {**model.tasks, name: mapped})

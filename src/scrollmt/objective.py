@@ -1,0 +1,87 @@
+r"""The composed objective: log scores of every task plus one prior overlap a task.
+
+$$F_\text{MT} = \sum_k \Bigl[-\sum_n w_{kn} \log m_{k,n}(y_n^{(k)})
+  - \log \int p_{\alpha_k}(w)\, q_k(w)\, dw\Bigr]$$
+
+(`eq:fmt`; each bracket is the shared-cavity loss `eq:bethe` of one task, `lem:compose`).
+Terms stay elementwise until the last moment. A row's weight multiplies its data term; a
+missing label is a row with weight zero, so its term and its gradient vanish exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from scrollmt.model import Model, Task
+
+
+class Data(eqx.Module):
+    """Windows as the objective sees them: inputs, labels and weights by task."""
+
+    x: Float[Array, "N D"]
+    y: dict[str, Array]
+    weight: dict[str, Float[Array, " N"]]
+
+    def __len__(self) -> int:
+        return self.x.shape[-2]
+
+    def take(self, rows: Array) -> Data:
+        return jax.tree.map(lambda leaf: leaf[rows], self)
+
+
+def data_terms(model: Model, data: Data) -> dict[str, Float[Array, " N"]]:
+    r"""$-w_{kn}\log m_{k,n}(y_n)$ for every task and window, in nats."""
+    return {
+        name: -data.weight[name] * model.tasks[name].head.log_predictive(data.y[name], mean, var)
+        for name, (mean, var) in model.project(data.x).items()
+    }
+
+
+def prior_term(task: Task) -> Float[Array, ""]:
+    return task.belief.overlap(task.prior_precision)
+
+
+def shared_cavity(model: Model, data: Data, name: str) -> Float[Array, ""]:
+    """The single-task loss of one observable: its data terms and its prior term."""
+    return jnp.sum(data_terms(model, data)[name]) + prior_term(model.tasks[name])
+
+
+def composed(
+    model: Model,
+    data: Data,
+    *,
+    data_scale: float | Array = 1.0,
+    task_weight: Mapping[str, float | Array] | None = None,
+) -> Float[Array, ""]:
+    """The plain sum over tasks of their shared-cavity losses.
+
+    `data_scale` is N over the batch size for a minibatch, so that the expected gradient
+    is that of the full objective. `task_weight` exists for comparators; the method's own
+    weights are all one.
+    """
+    total = jnp.zeros(())
+    for name, terms in data_terms(model, data).items():
+        loss = data_scale * jnp.sum(terms) + prior_term(model.tasks[name])
+        total = total + (loss if task_weight is None else task_weight[name] * loss)
+    return total
+
+
+def backbone_penalty(model: Model) -> Float[Array, ""]:
+    """Half the squared norm of the backbone's weight matrices; biases go free."""
+    leaves = jax.tree.leaves(eqx.filter(model.backbone, eqx.is_inexact_array))
+    return 0.5 * sum((jnp.sum(w * w) for w in leaves if w.ndim >= 2), start=jnp.zeros(()))
+
+
+def validation_nll(model: Model, data: Data) -> Float[Array, ""]:
+    """Mean NLL of each task over its observed windows, added over tasks."""
+    total = jnp.zeros(())
+    for name, terms in data_terms(model, data).items():
+        count = jnp.sum(data.weight[name])
+        # A task without one validation label says nothing about the fit.
+        total = total + jnp.where(count > 0.0, jnp.sum(terms) / jnp.where(count > 0, count, 1), 0)
+    return total
