@@ -1,0 +1,41 @@
+"""Forecast several observables of a noisy system at once, each with a calibrated law."""
+
+from scrollmt.forecaster import Forecaster, load
+from scrollmt.heads import Categorical, Event, Gaussian, Ordinal
+from scrollmt.inputs import calendar, current, lags, one_hot
+from scrollmt.model import Model, rescale_task
+from scrollmt.objective import composed, data_terms, shared_cavity
+from scrollmt.observables import at_lead, over_window
+from scrollmt.predictive import EventLaw, GaussianLaw, OrdinalLaw, mix
+from scrollmt.presets import Preset
+from scrollmt.splits import chronological_split, random_split, rolling_origins
+from scrollmt.windows import Windowing
+
+__all__ = [
+    "Categorical",
+    "Event",
+    "EventLaw",
+    "Forecaster",
+    "Gaussian",
+    "GaussianLaw",
+    "Model",
+    "Ordinal",
+    "OrdinalLaw",
+    "Preset",
+    "Windowing",
+    "at_lead",
+    "calendar",
+    "chronological_split",
+    "composed",
+    "current",
+    "data_terms",
+    "lags",
+    "load",
+    "mix",
+    "one_hot",
+    "over_window",
+    "random_split",
+    "rescale_task",
+    "rolling_origins",
+    "shared_cavity",
+]

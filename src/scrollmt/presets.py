@@ -1,0 +1,141 @@
+"""Presets: every choice that `fit` leaves open, as one value.
+
+A preset is a portfolio of candidates that the validation score chooses among, a training
+schedule, and the conventions for scales. `PAPER` is the published protocol
+(`app:details`) with its four backbones as candidates; `DEFAULT` is what a user gets: the
+same two layers throughout, with a ladder of backbone penalties, because some systems want
+all the capacity there is and others next to none.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from jaxtyping import PRNGKeyArray
+
+from scrollmt.backbone import PAPER_BACKBONES, PAPER_WIDTH, Dense
+from scrollmt.beliefs import PAPER_COV_FLOOR
+from scrollmt.fit import Schedule
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """The shape of a `Dense` backbone, without its weights."""
+
+    widths: tuple[int, ...]
+    activation: str
+    bias: bool
+    norm: bool
+
+    def build(self, in_size: int, key: PRNGKeyArray) -> Dense:
+        return Dense(
+            in_size,
+            self.widths,
+            activation=self.activation,
+            bias=self.bias,
+            norm=self.norm,
+            key=key,
+        )
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One configuration: an architecture and its numbers."""
+
+    name: str
+    architecture: Architecture
+    learning_rate: float
+    backbone_l2: float
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What is tried, how it is trained, and in which units.
+
+    `schedule` holds for small data; with minibatches it is stretched so that every window
+    is seen at least `min_passes` times, with as many evaluations as before.
+    `scale_targets` divides Gaussian targets by their sd for training; laws always come
+    back in the user's units.
+    """
+
+    name: str
+    candidates: tuple[Candidate, ...]
+    schedule: Schedule
+    cov_floor: float
+    scale_targets: bool
+    min_passes: int = 1
+
+    def with_backbone(self, name: str) -> Preset:
+        """Only the candidates of one name, or all of them for `"select"`."""
+        if name == "select":
+            return self
+        kept = tuple(c for c in self.candidates if c.name == name)
+        if not kept:
+            names = list(dict.fromkeys(c.name for c in self.candidates))
+            raise ValueError(
+                f"preset {self.name!r} has no backbone {name!r}; choose from {names}, "
+                "'select', or pass an Equinox module"
+            )
+        return replace(self, candidates=kept)
+
+    def schedule_for(self, windows: int) -> Schedule:
+        """The schedule for a number of training windows."""
+        if self.schedule.batch_size is None:
+            return self.schedule
+        wanted = self.min_passes * windows / self.schedule.batch_size
+        stretch = max(1, math.ceil(wanted / self.schedule.steps))
+        return replace(
+            self.schedule,
+            steps=self.schedule.steps * stretch,
+            eval_every=self.schedule.eval_every * stretch,
+            warmup=self.schedule.warmup * stretch,
+        )
+
+
+def _paper_candidate(name: str) -> Candidate:
+    activation, _, norm = name.partition("+")
+    shape = Architecture((PAPER_WIDTH,), activation, bias=False, norm=norm == "ln")
+    return Candidate(name, shape, learning_rate=0.03, backbone_l2=0.01)
+
+
+PAPER = Preset(
+    name="paper",
+    candidates=tuple(_paper_candidate(name) for name in PAPER_BACKBONES),
+    schedule=Schedule(steps=5000, eval_every=1, patience=300),
+    cov_floor=PAPER_COV_FLOOR,
+    scale_targets=False,
+)
+
+_TWO_LAYERS = Architecture((64, 64), "silu", bias=True, norm=True)
+
+DEFAULT = Preset(
+    name="default",
+    candidates=tuple(
+        Candidate("silu+ln", _TWO_LAYERS, learning_rate=0.01, backbone_l2=penalty)
+        for penalty in (1.0, 10.0, 100.0, 300.0)
+    ),
+    schedule=Schedule(
+        steps=2250,
+        batch_size=256,
+        eval_every=15,
+        patience=60,
+        warmup=15,
+        final_rate=0.0,
+        average=0.99,
+    ),
+    # In units of the target's own sd, hence far below the paper's floor.
+    cov_floor=1e-6,
+    scale_targets=True,
+    min_passes=20,
+)
+
+PRESETS = {preset.name: preset for preset in (DEFAULT, PAPER)}
+
+
+def get_preset(preset: str | Preset) -> Preset:
+    if isinstance(preset, Preset):
+        return preset
+    if preset not in PRESETS:
+        raise ValueError(f"unknown preset {preset!r}; choose from {list(PRESETS)} or pass a Preset")
+    return PRESETS[preset]
