@@ -7,6 +7,7 @@ the validation NLL added over the tasks; ties and failures are visible in the ta
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -97,10 +98,13 @@ def train(
         {"given": list(preset.candidates)} if backbone is not None else _groups(preset.candidates)
     )
     results: list[list[_Result]] = [[] for _ in keys]
-    for number, members in enumerate(groups.values()):
+    for members in groups.values():
+        label = members[0].name if backbone is None else type(backbone).__name__
+        # Keyed by name, so that a candidate starts alike whichever others are tried with it.
+        tag = zlib.crc32(label.encode())
         starts, run_keys = [], []
         for key in keys:
-            net_key, task_key, run_key = jax.random.split(jax.random.fold_in(key, number), 3)
+            net_key, task_key, run_key = jax.random.split(jax.random.fold_in(key, tag), 3)
             shape = members[0].architecture
             net = backbone if backbone is not None else shape.build(in_size, net_key)
             start = build(
@@ -113,7 +117,6 @@ def train(
             )
             starts += [start] * len(members)
             run_keys += [*jax.random.split(run_key, len(members))]
-        label = members[0].name if backbone is None else type(backbone).__name__
 
         def progress(step: int, steps: int, best: np.ndarray, label: str = label) -> None:
             if report is not None:

@@ -1,0 +1,206 @@
+"""The evidence behind docs/results/core.md.
+
+    python benchmarks/core.py paper    ten seeds, three beliefs, four backbones, two corpora
+    python benchmarks/core.py default  the default preset on the same ten splits
+    python benchmarks/core.py cost     wall-clock of the default against the paper preset's sweep
+    python benchmarks/core.py redraws  the oracle on other draws of each corpus
+    python benchmarks/core.py report   docs/results/core.md from the records of the above
+
+Records are JSON under docs/results/core/. The first command is hours of work on two cores and
+minutes on a GPU; it runs wherever JAX runs. Nothing is chosen on test windows.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import typer
+
+from scrollmt import Event, Forecaster, Gaussian, Ordinal, scores
+from scrollmt.backbone import PAPER_BACKBONES
+from scrollmt.corpora import lorenz63, ou
+from scrollmt.intake import Scales
+from scrollmt.objective import Data
+from scrollmt.portfolio import train
+from scrollmt.presets import PAPER
+from scrollmt.splits import random_split
+
+CORPORA = {"ou": ou, "lorenz63": lorenz63}
+TASKS = {"state": Gaussian(), "event": Event(), "regime": Ordinal(4)}
+SEEDS = range(10)
+HERE = Path(__file__).resolve().parent
+RECORDS = HERE.parent / "docs" / "results" / "core"
+Out = Annotated[Path, typer.Option(help="Folder of the records.")]
+app = typer.Typer(pretty_exceptions_enable=False)
+
+
+def part(corpus: Any, rows: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    return corpus.X[rows], {name: y[rows] for name, y in corpus.Y.items()}
+
+
+def metrics(model: Any, scales: Scales, x: np.ndarray, y: dict[str, Any]) -> dict[str, float]:
+    """Test metrics of one fitted model, through the same laws and scores that users get."""
+    law = {}
+    for name, (mean, var) in model.project(jnp.asarray(scales.inputs(x), jnp.float32)).items():
+        law[name] = model.tasks[name].head.law(np.asarray(mean), np.asarray(var))
+    law["state"] = law["state"].affine(scales.offset["state"], scales.scale["state"])
+    out = {f"{name}_nll": scores.summarise(law[name], y[name])["nll"] for name in law}
+    out["coverage_error"] = scores.coverage_error(law["state"], y["state"])
+    out["event_accuracy"] = 100.0 * scores.summarise(law["event"], y["event"])["accuracy"]
+    return out
+
+
+def environment() -> dict[str, str]:
+    return {
+        "device": str(jax.devices()[0].device_kind),
+        "jax": jax.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def write(out: Path, name: str, content: Any) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
+
+
+@app.command()
+def paper(out: Out = RECORDS) -> None:
+    """Ten seeds of every belief and backbone by the paper's protocol, batched over seeds."""
+    records = []
+    for name, module in CORPORA.items():
+        corpus = module.draw()
+        splits = [random_split(len(corpus), seed) for seed in SEEDS]
+        scales, trains, valids = [], [], []
+        for split in splits:
+            x, y = part(corpus, split.train)
+            weights = {task: np.ones(len(x)) for task in TASKS}
+            scale = Scales.of(x, y, weights, TASKS, scale_targets=PAPER.scale_targets)
+            scales.append(scale)
+            trains.append(scale.data(x, y, weights))
+            xv, yv = part(corpus, split.valid)
+            valids.append(scale.data(xv, yv, {task: np.ones(len(xv)) for task in TASKS}))
+        stacked: list[Data] = [
+            jax.tree.map(lambda *a: jnp.stack(a), *parts) for parts in (trains, valids)
+        ]
+        for belief in ("none", "diag", "full"):
+            for backbone in PAPER_BACKBONES:
+                began = time.perf_counter()
+                chosen = train(
+                    PAPER.with_backbone(backbone),
+                    TASKS,
+                    belief=belief,
+                    train=stacked[0],
+                    valid=stacked[1],
+                    keys=[jax.random.key(seed) for seed in SEEDS],
+                )
+                seconds = time.perf_counter() - began
+                for seed, one in zip(SEEDS, chosen, strict=True):
+                    row = one.table.iloc[0]
+                    records.append(
+                        {
+                            "corpus": name,
+                            "belief": belief,
+                            "backbone": backbone,
+                            "seed": seed,
+                            "validation_nll": float(row["validation_nll"]),
+                            "steps": int(row["steps"]),
+                            "stop_reason": one.stop_reason,
+                            **metrics(one.model, scales[seed], *part(corpus, splits[seed].test)),
+                        }
+                    )
+                mean = pd.DataFrame(records[-len(SEEDS) :]).mean(numeric_only=True)
+                print(
+                    f"{name} {belief} {backbone} {seconds:.1f} s  state {mean['state_nll']:.4f}  "
+                    f"event {mean['event_nll']:.4f}  regime {mean['regime_nll']:.4f}",
+                    flush=True,
+                )
+                write(out, "paper", {"environment": environment(), "records": records})
+
+
+@app.command()
+def default(out: Out = RECORDS) -> None:
+    """The default preset on the same splits, beside the oracle on the same test windows."""
+    records = []
+    for name, module in CORPORA.items():
+        corpus = module.draw()
+        oracle = corpus.oracle(corpus.X, corpus.Y)
+        for seed in SEEDS:
+            split = random_split(len(corpus), seed)
+            began = time.perf_counter()
+            model = Forecaster(TASKS, validation=part(corpus, split.valid), seed=seed)
+            model.fit(*part(corpus, split.train))
+            seconds = time.perf_counter() - began
+            x, y = part(corpus, split.test)
+            row = {
+                "corpus": name,
+                "seed": seed,
+                "seconds": seconds,
+                "validation_nll": model.validation_nll_,
+                "backbone_l2": float(model.candidates_.query("chosen")["backbone_l2"].iloc[0]),
+                **metrics(model.model_, model.scales_, x, y),
+            }
+            truth = oracle.take(split.test)
+            row |= {f"{t}_oracle": truth.mean_nll[t] for t in TASKS}
+            row |= {f"{t}_oracle_mc_error": truth.mc_error[t] for t in TASKS}
+            records.append(row)
+            print(
+                f"{name} seed {seed} {seconds:.1f} s penalty {row['backbone_l2']:g}  excess "
+                + "  ".join(f"{t} {row[f'{t}_nll'] - row[f'{t}_oracle']:.4f}" for t in TASKS)
+                + f"  coverage error {row['coverage_error']:.4f}",
+                flush=True,
+            )
+            write(out, "default", {"environment": environment(), "records": records})
+
+
+@app.command()
+def cost(out: Out = RECORDS, repeats: int = 2) -> None:
+    """Fits of both presets alternately in this process; the first pair pays for compilation."""
+    corpus = lorenz63.draw()
+    records = []
+    for repeat in range(repeats + 1):
+        split = random_split(len(corpus), repeat)
+        for preset in ("default", "paper"):
+            model = Forecaster(TASKS, preset=preset, validation=part(corpus, split.valid))
+            began = time.perf_counter()
+            model.fit(*part(corpus, split.train))
+            seconds = time.perf_counter() - began
+            records.append({"preset": preset, "repeat": repeat, "seconds": seconds})
+            print(f"{preset} repeat {repeat}: {seconds:.1f} s", flush=True)
+    write(out, "cost", {"environment": environment(), "records": records})
+
+
+@app.command()
+def redraws(out: Out = RECORDS) -> None:
+    """How much the oracle's own score moves when a corpus is drawn anew."""
+    records = []
+    for name, count, options in (("ou", 20, {}), ("lorenz63", 8, {"members": 400})):
+        for seed in range(count + 1):
+            corpus = CORPORA[name].draw(seed=seed)
+            nll = corpus.oracle(corpus.X, corpus.Y, **options).mean_nll
+            records.append({"corpus": name, "seed": seed, **{t: nll[t] for t in TASKS}})
+            print(name, seed, {t: round(nll[t], 4) for t in TASKS}, flush=True)
+    write(out, "redraws", {"environment": environment(), "records": records})
+
+
+@app.command()
+def report(out: Out = RECORDS) -> None:
+    """Write the page from the records."""
+    sys.path.insert(0, str(HERE))
+    from core_report import page
+
+    target = out.parent / "core.md"
+    target.write_text(page(out, HERE / "paper_core.csv"))
+    print(f"wrote {target}")
+
+
+if __name__ == "__main__":
+    app()
