@@ -1,5 +1,6 @@
 """Forecast several observables of a noisy system at once, each with a calibrated law."""
 
+from scrollmt.backtests import Backtest, backtest
 from scrollmt.forecaster import Forecaster, load
 from scrollmt.heads import Categorical, Event, Gaussian, Ordinal
 from scrollmt.inputs import calendar, current, lags, one_hot
@@ -9,9 +10,11 @@ from scrollmt.observables import at_lead, over_window
 from scrollmt.predictive import EventLaw, GaussianLaw, OrdinalLaw, mix
 from scrollmt.presets import Preset
 from scrollmt.splits import chronological_split, random_split, rolling_origins
+from scrollmt.units import TransformedLaw, original_units
 from scrollmt.windows import Windowing
 
 __all__ = [
+    "Backtest",
     "Categorical",
     "Event",
     "EventLaw",
@@ -22,8 +25,10 @@ __all__ = [
     "Ordinal",
     "OrdinalLaw",
     "Preset",
+    "TransformedLaw",
     "Windowing",
     "at_lead",
+    "backtest",
     "calendar",
     "chronological_split",
     "composed",
@@ -33,6 +38,7 @@ __all__ = [
     "load",
     "mix",
     "one_hot",
+    "original_units",
     "over_window",
     "random_split",
     "rescale_task",

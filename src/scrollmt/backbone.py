@@ -6,11 +6,20 @@ A backbone is any Equinox module that maps one point `(D,)` to features `(H,)`; 
 happens outside. `Dense` covers the four variants of the paper (`app:details`, one
 bias-free layer, layer norm after the activation) and the deeper biased ones of the
 default preset.
+
+Training reads the features of all windows at once as `Columns`, `(H, N)` with the windows
+contiguous in memory, and never writes normalised features: with $m_n$ and $v_n$ the mean
+and variance of a column $z_n$, and $r_n = (v_n + \epsilon)^{-1/2}$,
+
+$$a^\top\psi_n = r_n (a - \bar a)^\top z_n, \qquad
+  d^\top\psi_n^2 = r_n^2\, d^\top (z_n - m_n)^2.$$
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -27,6 +36,8 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 PAPER_BACKBONES = ("relu", "relu+ln", "tanh", "tanh+ln")
 PAPER_WIDTH = 50
 LAYER_NORM_EPS = 1e-5
+# A matrix with fewer rows than this is thin: a product with it costs what reading the other costs.
+_THIN = 16
 
 
 def layer_norm(z: Float[Array, "*s H"]) -> Float[Array, "*s H"]:
@@ -34,6 +45,134 @@ def layer_norm(z: Float[Array, "*s H"]) -> Float[Array, "*s H"]:
     centred = z - jnp.mean(z, axis=-1, keepdims=True)
     var = jnp.mean(centred * centred, axis=-1, keepdims=True)
     return centred * jax.lax.rsqrt(var + LAYER_NORM_EPS)
+
+
+def _weight_cotangent(rows: Float[Array, "K N"], z: Float[Array, "H N"]) -> Float[Array, "K H"]:
+    """`rows @ z.T`; on a CPU the order of the two decides, and up to a factor of three."""
+    if z.shape[0] < _THIN <= rows.shape[0]:
+        return rows @ z.T
+    # The barrier keeps XLA from folding the transpose into the product and swapping it back.
+    return jax.lax.optimization_barrier(z @ rows.T).T
+
+
+def _feature_cotangent(
+    weight: Float[Array, "K H"], rows: Float[Array, "K N"]
+) -> Float[Array, "H N"]:
+    return jax.lax.optimization_barrier(weight.T) @ rows
+
+
+def constant_row(value: float, like: Float[Array, " H"]) -> Float[Array, "1 H"]:
+    """A row of one value that varies over runs as `like` does, if in name only.
+
+    A product of one matrix with the features of many runs makes XLA copy these into one.
+    """
+    return (value + 0.0 * jax.lax.stop_gradient(like))[None]
+
+
+class _Read(NamedTuple):
+    """What comes of a product with the columns; `var` is None where they are not centred."""
+
+    lines: Float[Array, "L N"]
+    squares: Float[Array, "S N"]
+    spreads: Float[Array, "G N"]
+    var: Any
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _products(
+    centred: bool,
+    z: Float[Array, "H N"],
+    linear: Float[Array, "L H"],
+    square: Float[Array, "S H"],
+    roots: Float[Array, "G F H"],
+) -> _Read:
+    """`linear @ z`, `square @ (z - m)**2` and the columns' squared norms under each root.
+
+    m is the mean of each column if `centred`, else zero. The derivative is written out
+    because the order of the thin products, and what is kept for the way back, decide the
+    time of a training step.
+    """
+    return _products_fwd(centred, z, linear, square, roots)[0]
+
+
+def _products_fwd(
+    centred: bool, z: Array, linear: Array, square: Array, roots: Array
+) -> tuple[_Read, Any]:
+    groups, size, width = roots.shape
+    count = linear.shape[0]
+    spread = roots.reshape(groups * size, width) @ z
+    spread = spread.reshape(groups, size, z.shape[1])
+    spreads = jnp.sum(spread * spread, axis=1)
+    if not centred:
+        squared = z * z
+        read = _Read(linear @ z, square @ squared, spreads, None)
+        return read, (z, None, squared, None, spread, linear, square, roots)
+    average = constant_row(1.0 / width, z[:, 0])
+    # `square @ z` is needed on the way back only, and is nearly free within the same product.
+    lines = jnp.concatenate([linear, square, average]) @ z
+    mean = lines[-1]
+    squared = (z - mean) ** 2
+    squares = jnp.concatenate([square, average]) @ squared
+    through = lines[count:-1] - mean * jnp.sum(square, axis=1)[:, None]
+    read = _Read(lines[:count], squares[:-1], spreads, squares[-1])
+    return read, (z, mean, squared, through, spread, linear, square, roots)
+
+
+def _products_bwd(centred: bool, kept: Any, cotangents: _Read) -> tuple[Array, ...]:
+    z, mean, squared, through, spread, linear, square, roots = kept
+    d_lines, d_squares, d_spreads, d_var = cotangents
+    d_linear = _weight_cotangent(d_lines, z)
+    d_square = _weight_cotangent(d_squares, squared)
+    rows, d_rows, deviation = square, d_squares, z
+    if centred:
+        average = constant_row(1.0 / z.shape[0], z[:, 0])
+        # sum_h (z - m) = 0, so the variance itself sends nothing back through the mean.
+        d_mean = -2.0 * jnp.sum(d_squares * through, axis=0)
+        linear, d_lines = (
+            jnp.concatenate([linear, average]),
+            jnp.concatenate([d_lines, d_mean[None]]),
+        )
+        rows, d_rows = jnp.concatenate([square, average]), jnp.concatenate([d_rows, d_var[None]])
+        deviation = z - mean
+    d_z = _feature_cotangent(linear, d_lines)
+    if rows.shape[0]:
+        d_z = d_z + 2.0 * deviation * _feature_cotangent(rows, d_rows)
+    d_roots = jnp.zeros_like(roots)
+    if roots.size:
+        d_spread = (2.0 * spread * d_spreads[:, None]).reshape(-1, z.shape[1])
+        d_z = d_z + _feature_cotangent(roots.reshape(-1, z.shape[0]), d_spread)
+        d_roots = _weight_cotangent(d_spread, z).reshape(roots.shape)
+    return d_z, d_linear, d_square, d_roots
+
+
+_products.defvjp(_products_fwd, _products_bwd)
+
+
+class Columns(eqx.Module):
+    """Features of many windows, windows last, with a final layer norm applied when read."""
+
+    z: Float[Array, "H N"]
+    norm: bool = eqx.field(static=True)
+
+    def read(
+        self,
+        linear: Float[Array, "L H"],
+        square: Float[Array, "S H"],
+        roots: Float[Array, "G F H"],
+    ) -> tuple[Float[Array, "L N"], Float[Array, "S N"], Float[Array, "G N"]]:
+        """`linear @ psi`, `square @ psi**2` and the squared norms of `roots @ psi`."""
+        if not self.norm:
+            return _products(False, self.z, linear, square, roots)[:3]
+        # Rows that add to zero do not see the mean of a column.
+        linear = linear - jnp.mean(linear, axis=-1, keepdims=True)
+        roots = roots - jnp.mean(roots, axis=-1, keepdims=True)
+        # The variance is read by a row of its own, and a product with that one row alone is
+        # slower on a CPU than one with two.
+        asked = square if square.shape[0] else jnp.zeros_like(linear[:1])
+        lines, squares, spreads, var = _products(True, self.z, linear, asked, roots)
+        squares = squares[: square.shape[0]]
+        shrink = jax.lax.rsqrt(var + LAYER_NORM_EPS)
+        return shrink * lines, shrink * shrink * squares, shrink * shrink * spreads
 
 
 class Dense(eqx.Module):
@@ -83,6 +222,16 @@ class Dense(eqx.Module):
             if self.norm:
                 z = layer_norm(z)
         return z
+
+    def columns(self, x: Float[Array, "N D"]) -> Columns:
+        """The features of many windows; each layer reads the columns of the one before."""
+        psi = Columns(x.T, norm=False)
+        for i, weight in enumerate(self.weights):
+            a, _, _ = psi.read(weight, weight[:0], weight[:0, None])
+            if self.biases is not None:
+                a = a + self.biases[i][:, None]
+            psi = Columns(ACTIVATIONS[self.activation](a), norm=self.norm)
+        return psi
 
 
 def paper_backbone(name: str, in_size: int, key: PRNGKeyArray) -> Dense:

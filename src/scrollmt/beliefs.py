@@ -7,23 +7,35 @@ A belief turns features into `(mean, var)` of the latent line; a head consumes t
 never sees the belief. The prior term is the overlap with $\mathcal{N}(0, I/\alpha)$
 (`eq:fmt`), $-\log \mathcal{N}(\mu;\, 0,\, \Sigma + I/\alpha)$. `cov_floor` times the
 identity is part of $\Sigma$ in both places. Features are `(..., H)`.
+
+What a belief asks of the features are `Rows`, so that those of all tasks go through one
+product each: `linear` rows meet $\psi$, `square` rows meet $\psi^2$, and under each of the
+`roots` the squared norm is taken. `line` makes `(mean, var)` of the three responses.
 """
 
 from __future__ import annotations
 
 import abc
-from typing import Self
+from typing import NamedTuple, Self
 
 import equinox as eqx
 import jax.numpy as jnp
 from jax import random
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from scrollmt.numerics import LOG_SQRT_2PI
+from scrollmt.backbone import constant_row
+from scrollmt.numerics import LOG_SQRT_2PI, normal_energy
 
 PAPER_COV_FLOOR = 1e-4
 INITIAL_LOG_SD = -2.0
+
+
+class Rows(NamedTuple):
+    """What is multiplied with features; or, windows last, what came of it."""
+
+    linear: Float[Array, "L *N"]
+    square: Float[Array, "S *N"]
+    roots: Float[Array, "G *N"]
 
 
 class AbstractBelief(eqx.Module):
@@ -37,8 +49,24 @@ class AbstractBelief(eqx.Module):
         """A narrow belief around small random weights, for a head that reads `rows` lines."""
 
     @abc.abstractmethod
+    def rows(self) -> Rows:
+        r"""`(L, H)` rows for $\psi$, `(S, H)` rows for $\psi^2$ and `(G, F, H)` roots."""
+
+    @abc.abstractmethod
+    def line(self, read: Rows) -> tuple[Array, Array]:
+        """Mean and variance of the latent line from the responses to the rows."""
+
     def project(self, psi: Float[Array, "*N H"]) -> tuple[Array, Array]:
         """Mean and variance of the latent line at each feature vector."""
+        rows = self.rows()
+        spread = jnp.tensordot(rows.roots, psi, (-1, -1))
+        return self.line(
+            Rows(
+                jnp.tensordot(rows.linear, psi, (-1, -1)),
+                jnp.tensordot(rows.square, psi * psi, (-1, -1)),
+                jnp.sum(spread * spread, axis=1),
+            )
+        )
 
     @abc.abstractmethod
     def overlap(self, prior_precision: Float[Array, ""]) -> Float[Array, ""]:
@@ -58,6 +86,11 @@ def _initial_mu(size: int, key: PRNGKeyArray, rows: int) -> Array:
     return 0.1 * random.normal(key, shape) / jnp.sqrt(size)
 
 
+def _no_roots(mu: Array) -> Array:
+    size = mu.shape[-1]
+    return jnp.zeros((0, size, size), mu.dtype)
+
+
 class Point(AbstractBelief):
     """A point estimate: the belief with no variance, and no prior term."""
 
@@ -67,8 +100,12 @@ class Point(AbstractBelief):
     def init(cls, size: int, key: PRNGKeyArray, *, rows: int, cov_floor: float) -> Self:
         return cls(_initial_mu(size, key, rows))
 
-    def project(self, psi: Float[Array, "*N H"]) -> tuple[Array, Array]:
-        mean = psi @ self.mu.T
+    def rows(self) -> Rows:
+        linear = self.mu.reshape(-1, self.mu.shape[-1])
+        return Rows(linear, linear[:0], _no_roots(self.mu))
+
+    def line(self, read: Rows) -> tuple[Array, Array]:
+        mean = read.linear[0] if self.mu.ndim == 1 else jnp.moveaxis(read.linear, 0, -1)
         return mean, jnp.zeros_like(mean)
 
     def overlap(self, prior_precision: Float[Array, ""]) -> Float[Array, ""]:
@@ -97,8 +134,11 @@ class Diag(AbstractBelief):
     def diagonal(self) -> Float[Array, " H"]:
         return jnp.exp(2.0 * self.log_sd) + self.cov_floor
 
-    def project(self, psi: Float[Array, "*N H"]) -> tuple[Array, Array]:
-        return psi @ self.mu, (psi * psi) @ self.diagonal()
+    def rows(self) -> Rows:
+        return Rows(self.mu[None], self.diagonal()[None], _no_roots(self.mu))
+
+    def line(self, read: Rows) -> tuple[Array, Array]:
+        return read.linear[0], read.square[0]
 
     def overlap(self, prior_precision: Float[Array, ""]) -> Float[Array, ""]:
         total = self.diagonal() + 1.0 / prior_precision
@@ -132,18 +172,18 @@ class Full(AbstractBelief):
     def factor(self) -> Float[Array, "H H"]:
         return jnp.tril(self.below, -1) + jnp.diag(jnp.exp(self.log_diagonal))
 
-    def project(self, psi: Float[Array, "*N H"]) -> tuple[Array, Array]:
-        spread = psi @ self.factor()
-        var = jnp.sum(spread * spread, axis=-1) + self.cov_floor * jnp.sum(psi * psi, axis=-1)
-        return psi @ self.mu, var
+    def rows(self) -> Rows:
+        floor = constant_row(self.cov_floor, self.mu)
+        return Rows(self.mu[None], floor, self.factor().T[None])
+
+    def line(self, read: Rows) -> tuple[Array, Array]:
+        return read.linear[0], read.square[0] + read.roots[0]
 
     def overlap(self, prior_precision: Float[Array, ""]) -> Float[Array, ""]:
         factor = self.factor()
         ridge = self.cov_floor + 1.0 / prior_precision
         total = factor @ factor.T + ridge * jnp.eye(factor.shape[0], dtype=factor.dtype)
-        root = jnp.linalg.cholesky(total)
-        white = solve_triangular(root, self.mu, lower=True)
-        return jnp.sum(LOG_SQRT_2PI + jnp.log(jnp.diagonal(root)) + 0.5 * white**2)
+        return normal_energy(self.mu, total)
 
     def cov(self) -> Float[Array, "H H"]:
         factor = self.factor()

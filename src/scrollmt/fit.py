@@ -1,10 +1,12 @@
-r"""Many runs as one program: Adam on a given objective, validation, best parameters kept.
+"""Many runs as one program: Adam on a given objective, validation, best parameters kept.
 
 `fit` knows no model and no loss. It takes a batch of runs along a leading axis, a scalar
 `objective(model, data, hyper, data_scale)` and a scalar `score(model, data)` to watch,
 and moves every run by the same compiled program. A run ends when its budget is spent,
 when its score has not improved for `patience` evaluations, or when a value stops being
-finite; its best-scoring parameters are always finite and are what is returned.
+finite; its best-scoring parameters are always finite and are what is returned. Between
+calls of the program, runs that have ended leave the batch as soon as the half that is left
+pays for another compilation.
 """
 
 from __future__ import annotations
@@ -18,64 +20,44 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jax.sharding import NamedSharding, PartitionSpec
+from jaxtyping import Array, Key
 
+from scrollmt.budget import cut, live_bytes, pays
 from scrollmt.model import Model
 from scrollmt.objective import Data, validation_nll
+from scrollmt.program import (
+    INTERRUPTED,
+    RUNNING,
+    STOP_REASONS,
+    Hyper,
+    Objective,
+    Program,
+    Run,
+    Schedule,
+    Score,
+    Stream,
+    advance,
+    data_axis,
+    finish,
+    start,
+    template_of,
+)
 
-Hyper = dict[str, Any]
-Objective = Callable[[Model, Data, Hyper, float | Array], Float[Array, ""]]
-Score = Callable[[Model, Data], Float[Array, ""]]
+__all__ = [
+    "STOP_REASONS",
+    "Fits",
+    "Hyper",
+    "Objective",
+    "Schedule",
+    "Score",
+    "Stream",
+    "fit",
+    "stack",
+]
+
 Progress = Callable[[int, int, np.ndarray], None]
-
-STOP_REASONS = ("running", "steps", "patience", "nonfinite", "interrupted")
-_RUNNING, _STEPS, _PATIENCE, _NONFINITE, _INTERRUPTED = range(len(STOP_REASONS))
 _PROGRESS_UPDATES = 25
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """How long and how a run is trained; part of the compiled program.
-
-    `learning_rate` itself is numeric and differs by run (`hyper["learning_rate"]`).
-    The rate rises linearly over `warmup` steps and then follows a half cosine down to
-    `final_rate` times itself; 1.0 keeps it constant. `average` is the decay of an
-    exponential moving average of the parameters, which is then what is scored and kept.
-    """
-
-    steps: int = 5000
-    batch_size: int | None = None
-    eval_every: int = 1
-    patience: int = 300
-    warmup: int = 0
-    final_rate: float = 1.0
-    average: float = 0.0
-    b1: float = 0.9
-    b2: float = 0.999
-    eps: float = 1e-8
-
-    def rate(self, step: Array) -> Array:
-        """The share of the learning rate at a step."""
-        rise = jnp.minimum(1.0, (step + 1.0) / max(1, self.warmup))
-        progress = jnp.clip((step - self.warmup) / max(1, self.steps - self.warmup), 0.0, 1.0)
-        cosine = 0.5 * (1.0 + jnp.cos(jnp.pi * progress))
-        return rise * (self.final_rate + (1.0 - self.final_rate) * cosine)
-
-
-class _Run(eqx.Module):
-    """Everything that moves; each leaf has a leading axis of runs outside of `_advance`."""
-
-    params: Model
-    optimiser: Any
-    averaged: Model
-    best: Model
-    best_score: Array
-    best_step: Array
-    step: Array
-    waited: Array
-    status: Array
-    key: PRNGKeyArray
 
 
 @dataclass(frozen=True)
@@ -96,6 +78,17 @@ class Fits:
     def interrupted(self) -> bool:
         return "interrupted" in self.stop_reason
 
+    def first(self, runs: int) -> Fits:
+        """The outcome of the first few runs alone."""
+        return Fits(
+            models=jax.tree.map(lambda a: a[:runs] if eqx.is_array(a) else a, self.models),
+            best_score=self.best_score[:runs],
+            best_step=self.best_step[:runs],
+            steps=self.steps[:runs],
+            stop_reason=self.stop_reason[:runs],
+            history={name: values[:runs] for name, values in self.history.items()},
+        )
+
     def model(self, run: int) -> Model:
         """The best model of one run."""
         return jax.tree.map(lambda a: a[run] if eqx.is_array(a) else a, self.models)
@@ -106,198 +99,233 @@ def stack(models: list[Model]) -> Model:
     return jax.tree.map(lambda *a: jnp.stack(a) if eqx.is_array(a[0]) else a[0], *models)
 
 
-def _optimiser(schedule: Schedule) -> optax.GradientTransformation:
-    return optax.scale_by_adam(b1=schedule.b1, b2=schedule.b2, eps=schedule.eps)
+def _pick(tree: Any, places: np.ndarray) -> Any:
+    return jax.tree.map(lambda a: a[places], tree)
 
 
-def _all_finite(tree: Any) -> Array:
-    # A sum of squares is non-finite exactly when a term is, or when the step is hopeless.
-    return jnp.isfinite(sum(jnp.sum(leaf * leaf) for leaf in jax.tree.leaves(tree)))
+def _pick_data(data: Any, places: np.ndarray) -> Any:
+    """Data of the picked runs; what serves all runs stays as it is."""
+    if not isinstance(data, Data) or data_axis(data) is None:
+        return data
+    return _pick(data, places)
 
 
-def _where(condition: Array, new: Any, old: Any) -> Any:
-    return jax.tree.map(lambda n, o: jnp.where(condition, n, o), new, old)
+def _with_run_axis(data: Data) -> Data:
+    return jax.tree.map(lambda a: a[None], data) if data_axis(data) is None else data
 
 
-def _rows(key: PRNGKeyArray, windows: int, count: int, batch: int) -> Array:
-    """Row numbers of `count` minibatches: shuffled passes, each window once a pass."""
-    passes = math.ceil(count * batch / windows)
-    keys = jax.random.split(key, passes)
-    order = jax.vmap(lambda k: jax.random.permutation(k, windows))(keys)
-    return order.reshape(-1)[: count * batch].reshape(count, batch)
+def _replicated(tree: Any, data: Data) -> Any:
+    """The tree on every device that holds a share of the data."""
+    sharding = getattr(data.x, "sharding", None)
+    if not isinstance(sharding, NamedSharding) or len(sharding.device_set) == 1:
+        return tree
+    everywhere = NamedSharding(sharding.mesh, PartitionSpec())
+
+    def place(leaf: Any) -> Any:
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            kind = jax.random.key_impl(leaf)
+            return jax.random.wrap_key_data(place(jax.random.key_data(leaf)), impl=kind)
+        # From the host, since an array of this process cannot be moved to another's device.
+        return jax.device_put(np.asarray(leaf), everywhere)
+
+    return jax.tree.map(place, tree)
 
 
-def _advance_one(
-    run: _Run,
-    fixed: Model,
-    train: Data,
-    valid: Data,
-    hyper: Hyper,
-    *,
-    static: Model,
-    objective: Objective,
-    score: Score,
-    schedule: Schedule,
-    rounds: int,
-) -> tuple[_Run, tuple[Array, Array]]:
-    """One run `rounds` evaluations further; a run that has ended stays as it is."""
-    optimiser = _optimiser(schedule)
-    windows = len(train)
-    batch = None if schedule.batch_size is None else min(schedule.batch_size, windows)
-    data_scale = 1.0 if batch is None else windows / batch
+@dataclass(frozen=True)
+class _Batch:
+    """Runs that are trained together, and what they are trained on."""
 
-    def loss_at(params: Model, data: Data) -> Array:
-        return objective(eqx.combine(params, fixed, static), data, hyper, data_scale)
+    program: Program
+    params: Model
+    fixed: Model
+    train: Data | Stream
+    valid: Data
+    hyper: Hyper
+    keys: Key[Array, " B"]
 
-    def step(run: _Run, rows: Array | None) -> tuple[_Run, Array]:
-        data = train if rows is None else train.take(rows)
-        loss, grads = jax.value_and_grad(loss_at)(run.params, data)
-        direction, moments = optimiser.update(grads, run.optimiser)
-        rate = -hyper["learning_rate"] * schedule.rate(run.step)
-        params = optax.apply_updates(run.params, jax.tree.map(lambda d: rate * d, direction))
-        averaged = params
-        if schedule.average:
-            # A young average forgets faster, so the starting values do not linger in it.
-            keep = jnp.minimum(schedule.average, (1.0 + run.step) / (10.0 + run.step))
-            averaged = jax.tree.map(lambda a, p: keep * a + (1.0 - keep) * p, run.averaged, params)
-        moved = replace(run, params=params, optimiser=moments, averaged=averaged, step=run.step + 1)
-        going = run.status == _RUNNING
-        finite = jnp.isfinite(loss) & _all_finite(grads)
-        kept = _where(going & finite, moved, run)
-        return replace(kept, status=jnp.where(going & ~finite, _NONFINITE, run.status)), loss
+    def __len__(self) -> int:
+        return len(self.keys)
 
-    def one_round(run: _Run, _: None) -> tuple[_Run, tuple[Array, Array]]:
-        going = run.status == _RUNNING
-        rows, key = None, run.key
-        if batch is not None:
-            key, draw = jax.random.split(run.key)
-            rows = _rows(draw, windows, schedule.eval_every, batch)
-        run, losses = jax.lax.scan(step, run, rows, length=schedule.eval_every)
-        # A run that broke within the round stands at its last finite parameters: score those.
-        value = score(eqx.combine(run.averaged, fixed, static), valid)
-        better = going & (value < run.best_score)
-        waited = jnp.where(better, 0, run.waited + going)
-        status = run.status
-        for ended, reason in (
-            (~jnp.isfinite(value), _NONFINITE),
-            (waited >= schedule.patience, _PATIENCE),
-            (run.step >= schedule.steps, _STEPS),
-        ):
-            status = jnp.where((status == _RUNNING) & ended, reason, status)
-        run = replace(
-            run,
-            best=_where(better, run.averaged, run.best),
-            best_score=jnp.where(better, value, run.best_score),
-            best_step=jnp.where(better, run.step, run.best_step),
-            waited=waited,
-            status=status,
-            key=key,
+    def take(self, places: np.ndarray) -> _Batch:
+        return replace(
+            self,
+            params=_pick(self.params, places),
+            fixed=_pick(self.fixed, places),
+            train=_pick_data(self.train, places),
+            valid=_pick_data(self.valid, places),
+            hyper=_pick(self.hyper, places),
+            keys=self.keys[places],
         )
-        return run, (jnp.where(going, losses[-1], jnp.nan), jnp.where(going, value, jnp.nan))
 
-    return jax.lax.scan(one_round, run, None, length=rounds)
+    @property
+    def windows(self) -> int:
+        """How many windows all runs hold in one step."""
+        return len(self) * ((self.program.batch or self.program.windows) + len(self.valid))
 
+    def run_bytes(self) -> int:
+        """An estimate of the memory that one run takes."""
 
-@eqx.filter_jit
-def _advance(
-    runs: _Run,
-    fixed: Model,
-    train: Data,
-    valid: Data,
-    hyper: Hyper,
-    static: Model,
-    options: dict[str, Any],
-) -> tuple[_Run, tuple[Array, Array]]:
-    """All runs a few rounds further; data with two axes of `x` serves every run."""
+        def one(tree: Any, rows: int | None = None) -> Any:
+            """The shapes of one run, with another number of windows where one is given."""
+            lead = () if rows is None else (rows,)
+            return jax.tree.map(
+                lambda a: jax.ShapeDtypeStruct((*lead, *a.shape[1 + len(lead) :]), a.dtype), tree
+            )
 
-    def one(run: _Run, fixed: Model, train: Data, valid: Data, hyper: Hyper) -> Any:
-        return _advance_one(run, fixed, train, valid, hyper, static=static, **options)
+        program = self.program
+        fixed, hyper = one(self.fixed), one(self.hyper)
+        valid = _with_run_axis(self.valid)
+        train = _with_run_axis(self.train) if isinstance(self.train, Data) else valid
+        flat = program.flat_like()
+        step = jax.value_and_grad(program.loss)
+        rows = program.batch or program.windows
+        return 6 * flat.size * flat.dtype.itemsize + max(
+            live_bytes(step, flat, fixed, one(train, rows), hyper),
+            live_bytes(program.value, flat, fixed, one(valid)),
+        )
 
-    axes = (0, 0, _data_axis(train), _data_axis(valid), 0)
-    return jax.vmap(one, in_axes=axes)(runs, fixed, train, valid, hyper)
-
-
-@eqx.filter_jit
-def _start(
-    params: Model,
-    fixed: Model,
-    valid: Data,
-    keys: PRNGKeyArray,
-    static: Model,
-    score: Score,
-    schedule: Schedule,
-) -> _Run:
-    def one(params: Model, fixed: Model, valid: Data, key: PRNGKeyArray) -> _Run:
-        value = score(eqx.combine(params, fixed, static), valid)
-        zero = jnp.zeros((), jnp.int32)
-        status = jnp.where(jnp.isfinite(value), zero + _RUNNING, zero + _NONFINITE)
-        moments = _optimiser(schedule).init(params)
-        return _Run(params, moments, params, params, value, zero, zero, zero, status, key)
-
-    # Weakly typed leaves would turn strong after the first step and compile it all again.
-    params = jax.tree.map(lambda a: jnp.array(a, a.dtype), params)
-    return jax.vmap(one, in_axes=(0, 0, _data_axis(valid), 0))(params, fixed, valid, keys)
+    def outcome(self, runs: Run, history: np.ndarray, interrupted: bool) -> Fits:
+        status = np.asarray(runs.status)
+        if interrupted:
+            status = np.where(status == RUNNING, INTERRUPTED, status)
+        return Fits(
+            models=eqx.combine(finish(self.program, runs), self.fixed, self.program.static),
+            best_score=np.asarray(runs.best_score),
+            best_step=np.asarray(runs.best_step),
+            steps=np.asarray(runs.step),
+            stop_reason=tuple(STOP_REASONS[s] for s in status),
+            history={"train_objective": history[0], "validation": history[1]},
+        )
 
 
-def _data_axis(data: Data) -> int | None:
-    return 0 if data.x.ndim == 3 else None
+def _train(batch: _Batch, progress: Progress | None, skip: bool) -> Fits:
+    """Advance all runs of a batch to their ends, or until an interrupt."""
+    program = batch.program
+    everyone = start(program, batch.params, batch.fixed, batch.valid, batch.keys)
+    # The runs that still move, and where these stand among all.
+    moving, places, runs = batch, np.arange(len(batch)), everyone
+    feed = None if isinstance(batch.train, Data) else program.feed(batch.train, batch.keys[0])
+    blocks: list[np.ndarray] = []
+    interrupted = skip
+    try:
+        while not skip and bool(jnp.any(runs.status == RUNNING)):
+            data = moving.train if feed is None else next(feed)
+            runs, record = advance(program, runs, moving.fixed, data, moving.valid, moving.hyper)
+            block = np.full((2, len(batch), program.rounds), np.nan)
+            block[:, places] = np.asarray(record)
+            blocks.append(block)
+            if progress is not None:
+                best = np.array(everyone.best_score)
+                best[places] = np.asarray(runs.best_score)
+                progress(int(np.max(runs.step)), program.schedule.steps, best)
+            stay = _survivors(moving, runs)
+            if stay is not None:
+                everyone = _settled(everyone, places, runs)
+                moving, places, runs = moving.take(stay), places[stay], _pick(runs, stay)
+    except KeyboardInterrupt:
+        interrupted = True
+    history = np.concatenate(blocks, axis=2) if blocks else np.zeros((2, len(batch), 0))
+    return batch.outcome(_settled(everyone, places, runs), history, interrupted)
 
 
-def fit(
-    models: Model,
-    train: Data,
-    valid: Data,
-    *,
-    objective: Objective,
-    hyper: Hyper,
-    schedule: Schedule,
-    keys: PRNGKeyArray,
-    score: Score = validation_nll,
-    trainable: Callable[[Model], Any] | None = None,
-    progress: Progress | None = None,
-) -> Fits:
-    """Train a batch of runs and return the best-scoring parameters of each.
+def _survivors(batch: _Batch, runs: Run) -> np.ndarray | None:
+    """Which runs make up a batch of half the size, a quarter or less, if leaving pays.
 
-    `models`, `hyper` and `keys` carry the run axis first; so does `data` where runs have
-    data of their own. `trainable` maps a model to a tree of booleans for its leaves; by
-    default every inexact array is trained. An interrupt from the keyboard ends the loop
-    with what has been found so far and marks the runs `interrupted`.
+    Runs that have ended fill the places that are left, so that few sizes are ever compiled.
     """
-    wanted = eqx.is_inexact_array if trainable is None else trainable(models)
-    params, frozen = eqx.partition(models, wanted)
-    fixed, static = eqx.partition(frozen, eqx.is_array)
-    total = math.ceil(schedule.steps / schedule.eval_every)
-    rounds = max(1, math.ceil(total / _PROGRESS_UPDATES))
-    options = {"objective": objective, "score": score, "schedule": schedule, "rounds": rounds}
-    history: list[tuple[np.ndarray, np.ndarray]] = []
-    with jax.default_matmul_precision("highest"):
-        runs = _start(params, fixed, valid, keys, static, score, schedule)
-        interrupted = False
-        try:
-            while bool(jnp.any(runs.status == _RUNNING)):
-                runs, (loss, value) = _advance(runs, fixed, train, valid, hyper, static, options)
-                history.append((np.asarray(loss), np.asarray(value)))
-                if progress is not None:
-                    progress(int(runs.step.max()), schedule.steps, np.asarray(runs.best_score))
-        except KeyboardInterrupt:
-            interrupted = True
     status = np.asarray(runs.status)
-    if interrupted:
-        status = np.where(status == _RUNNING, _INTERRUPTED, status)
-    columns = zip(*history, strict=True) if history else ((), ())
-    loss_rows, value_rows = ([*c] for c in columns)
+    running = np.flatnonzero(status == RUNNING)
+    size = len(batch)
+    while len(running) <= (size + 1) // 2 < size:
+        size = (size + 1) // 2
+    if size == len(batch) or not running.size:
+        return None
+    steps_left = batch.program.schedule.steps - int(np.asarray(runs.step)[running].min())
+    if not pays((len(batch) - size) * steps_left * batch.run_bytes()):
+        return None
+    ended = np.flatnonzero(status != RUNNING)
+    return np.sort(np.concatenate([running, ended[: size - len(running)]]))
+
+
+def _settled(everyone: Run, places: np.ndarray, runs: Run) -> Run:
+    if len(places) == len(everyone.status):
+        return runs
+    return jax.tree.map(lambda a, b: a.at[places].set(b), everyone, runs)
+
+
+def _together(parts: list[Fits]) -> Fits:
+    """The outcomes of the parts of a batch as one; shorter histories end in NaN."""
+    length = max(p.history["validation"].shape[1] for p in parts)
+
+    def padded(a: np.ndarray) -> np.ndarray:
+        return np.pad(a, ((0, 0), (0, length - a.shape[1])), constant_values=np.nan)
+
     return Fits(
-        models=eqx.combine(runs.best, fixed, static),
-        best_score=np.asarray(runs.best_score),
-        best_step=np.asarray(runs.best_step),
-        steps=np.asarray(runs.step),
-        stop_reason=tuple(STOP_REASONS[s] for s in status),
+        models=jax.tree.map(
+            lambda *a: jnp.concatenate(a) if eqx.is_array(a[0]) else a[0],
+            *(p.models for p in parts),
+        ),
+        best_score=np.concatenate([p.best_score for p in parts]),
+        best_step=np.concatenate([p.best_step for p in parts]),
+        steps=np.concatenate([p.steps for p in parts]),
+        stop_reason=tuple(reason for p in parts for reason in p.stop_reason),
         history={
-            "train_objective": _joined(loss_rows, len(status)),
-            "validation": _joined(value_rows, len(status)),
+            name: np.concatenate([padded(p.history[name]) for p in parts])
+            for name in parts[0].history
         },
     )
 
 
-def _joined(blocks: list[np.ndarray], runs: int) -> np.ndarray:
-    return np.concatenate(blocks, axis=1) if blocks else np.zeros((runs, 0))
+def fit(
+    models: Model,
+    train: Data | Stream,
+    valid: Data,
+    *,
+    objective: Objective,
+    hyper: Hyper,
+    schedule: Schedule,
+    keys: Key[Array, " B"],
+    score: Score = validation_nll,
+    trainable: Callable[[Model], Any] | None = None,
+    progress: Progress | None = None,
+    memory_budget: float | None = None,
+) -> Fits:
+    """Train a batch of runs and return the best-scoring parameters of each.
+
+    `models`, `hyper` and `keys` carry the run axis first; so does `data` where runs have
+    data of their own. Training windows may come from a `Stream` instead, which then serves
+    all runs. `trainable` maps a model to a tree of booleans for its leaves; by
+    default every inexact array is trained. An interrupt from the keyboard ends the loop
+    with what has been found so far and marks the runs `interrupted`. A batch that would
+    take more than `memory_budget` bytes (by default, half of the device's memory) is cut
+    into equal parts that are trained one after the other.
+    """
+    streamed = not isinstance(train, Data)
+    if streamed and schedule.batch_size is None:
+        raise ValueError("a stream of windows is trained on minibatches: set Schedule.batch_size")
+    wanted = eqx.is_inexact_array if trainable is None else trainable(models)
+    params, frozen = eqx.partition(models, wanted)
+    fixed, static = eqx.partition(frozen, eqx.is_array)
+    rounds = math.ceil(math.ceil(schedule.steps / schedule.eval_every) / _PROGRESS_UPDATES)
+    program = Program(
+        static,
+        template_of(params),
+        objective,
+        score,
+        schedule,
+        rounds=1 if streamed else max(1, rounds),
+        windows=len(train),
+        streamed=streamed,
+    )
+    params, fixed, hyper, keys = _replicated((params, fixed, hyper, keys), valid)
+    batch = _Batch(program, params, fixed, train, valid, hyper, keys)
+    with jax.default_matmul_precision("highest"):
+        pieces = cut(len(batch), memory_budget, batch.windows, batch.run_bytes)
+        if len(pieces) == 1:
+            return _train(batch, progress, skip=False)
+        parts: list[Fits] = []
+        for places in pieces:
+            interrupted = any(part.interrupted for part in parts)
+            parts.append(_train(batch.take(places), progress, skip=interrupted))
+    # The last part was filled up to the size of the others with runs it repeats.
+    return _together(parts).first(len(batch))

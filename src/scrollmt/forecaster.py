@@ -4,6 +4,11 @@
     model.fit(X, Y)
     law = model.predict(X_new)
 
+or, from a series and questions about its future,
+
+    model = Forecaster.for_windows(windows).fit(windows)
+    print(model.forecast(frame))
+
 Follows scikit-learn: constructor arguments are stored as given, `fit` always starts anew,
 what was learned ends in an underscore.
 """
@@ -12,7 +17,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 import equinox as eqx
@@ -23,16 +29,19 @@ import pandas as pd
 from jaxtyping import Array, Float
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
+from sklearn.utils import Tags
 
-from scrollmt import intake, scores, store
+from scrollmt import intake, scores, store, training
+from scrollmt.answers import Forecast
 from scrollmt.beliefs import BELIEFS
 from scrollmt.heads import AbstractHead
 from scrollmt.model import Backbone, Model
-from scrollmt.portfolio import train
-from scrollmt.predictive import GaussianLaw, Law
+from scrollmt.objective import Data
+from scrollmt.portfolio import Selection, joined, train
+from scrollmt.predictive import GaussianLaw, Law, mix
 from scrollmt.presets import Preset, get_preset
+from scrollmt.windows import Recipe, Windows
 
-MIN_ROWS_TO_SPLIT = 10
 # Inputs are padded to a power of four, so that ten sizes serve every number of windows.
 PREDICT_SIZES = tuple(4**k for k in range(9))
 
@@ -51,23 +60,51 @@ class Forecaster(BaseEstimator):
         The covariance family of each task's last-layer weights.
     backbone : "select", a candidate's name, or an Equinox module from (D,) to (H,)
         "select" tries all of the preset's candidates and keeps the best on validation.
-    validation : float or (X, Y) or (X, Y, sample_weight)
-        The share of the windows held out at random, or windows of your own. For a time
-        series, hold out the newest windows yourself.
+    validation : float, (X, Y), (X, Y, sample_weight) or Windows
+        The share that is held out, or data of your own. Of `Windows` the newest are held out,
+        behind an embargo; of plain rows a random share, so for a time series give your own.
     seed : int
-        Drives the split and the starting values.
+        Drives the split and the starting values. JAX's precision at the time of `fit` is that
+        of the model, then and ever after.
+    ensemble : int
+        How many independent fits to mix; member k starts at `seed + 1000 k`. All of them
+        run as one batch.
+    seeds : sequence of int or None
+        The members' seeds, where you want to name them yourself; the split stays at `seed`.
     verbose : bool or None
         A progress line on the terminal; None shows it only when there is one.
+    recipe : Recipe or None
+        How `forecast` reads a series and what it answers; `for_windows` sets it.
 
     Attributes
     ----------
-    model_ : the fitted `Model`, in standardised units
+    tasks_ : the heads by task name, as they were given to this fit
+    members_ : the fitted `Model`s, in standardised units
+    committee_ : by task, which members speak for it; their laws are mixed
+    model_ : the member with the lowest validation NLL
     scales_ : means and standard deviations that lead there
-    candidates_ : DataFrame with every candidate's validation NLL
+    candidates_ : DataFrame with every run and its validation NLL, in the user's units
     history_ : DataFrame with the objective and the validation NLL of the chosen run
-    validation_nll_ : float, added over tasks, in nats of the user's units
+    validation_nll_ : float, of the mixed laws, added over tasks, in the user's units
     stop_reason_ : "steps", "patience", "nonfinite" or "interrupted"
+    recipe_ : the recipe with the quantile edges of this fit, None without windows
     n_features_in_, feature_names_in_ : as in scikit-learn
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scrollmt import Event, Forecaster, Gaussian, Ordinal
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(60, 3))
+    >>> y = X[:, 0] + 0.3 * rng.normal(size=60)
+    >>> Y = {"state": y, "event": y > 0.0, "regime": np.digitize(y, [-0.5, 0.5])}
+    >>> tasks = {"state": Gaussian(), "event": Event(), "regime": Ordinal(3)}
+    >>> law = Forecaster(tasks, seed=0).fit(X, Y).predict(X[:5])
+    >>> law["state"].mean.shape, law["regime"].probs.shape
+    ((5,), (5, 3))
+    >>> lower, upper = law["state"].interval(0.9)
+    >>> bool(law["event"].prob[np.argmax(y[:5])] > 0.5)
+    True
     """
 
     def __init__(
@@ -79,7 +116,10 @@ class Forecaster(BaseEstimator):
         backbone: str | Backbone = "select",
         validation: Any = 0.2,
         seed: int = 0,
+        ensemble: int = 1,
+        seeds: Sequence[int] | None = None,
         verbose: bool | None = None,
+        recipe: Recipe | None = None,
     ):
         self.tasks = tasks
         self.preset = preset
@@ -87,49 +127,89 @@ class Forecaster(BaseEstimator):
         self.backbone = backbone
         self.validation = validation
         self.seed = seed
+        self.ensemble = ensemble
+        self.seeds = seeds
         self.verbose = verbose
+        self.recipe = recipe
 
-    def fit(self, X: Any, Y: Any, sample_weight: Any = None) -> Forecaster:
+    @classmethod
+    def for_windows(cls, windows: Windows, **params: Any) -> Forecaster:
+        """A Forecaster with the heads that the windows' questions call for, not yet fitted."""
+        return cls(windows.heads, recipe=windows.recipe, **params)
+
+    def fit(self, X: Any, Y: Any = None, sample_weight: Any = None) -> Forecaster:
         """Fit all tasks in one pass; `Y` is a mapping or DataFrame keyed by task name.
 
-        Labels may be missing: NaN for a Gaussian task; NaN, None or a negative number for
-        a discrete one. `sample_weight` is one array, or a mapping with one array a task.
+        `fit(windows)` takes inputs and labels from `Windows`, and learns quantile edges that
+        are not known yet from the part that it trains on.
+        Labels may be missing: NaN or None for a Gaussian task; NaN, None or a negative number
+        for a discrete one. `sample_weight` is one array, or a mapping or DataFrame with one
+        column a task. An interrupt from the keyboard keeps the best model so far and raises.
         """
-        heads = self._heads()
+        seeds = self._seeds()
+        ready = self._ready(X, Y, sample_weight)
+        selections = self._train(ready.train, ready.valid, seeds, ready.nats)
+        return self._settle(ready, joined(selections, seeds))
+
+    def _settings(self) -> tuple[dict[str, AbstractHead], Preset, Backbone | None]:
+        """Heads, preset and a backbone of the user's own, in JAX's current precision."""
+        heads = {name: training.in_current_precision(head) for name, head in self._heads().items()}
         preset = get_preset(self.preset)
         if isinstance(self.backbone, str):
-            preset, backbone = preset.with_backbone(self.backbone), None
-        else:
-            backbone = self.backbone
-        x, names = intake.read_inputs(X)
-        rows = self._rows(x, Y, sample_weight, heads)
-        (train_x, train_y, train_w), (valid_x, valid_y, valid_w) = self._parts(rows, x, names)
-        intake.check_learnable(train_y, train_w, heads)
-        scales = intake.Scales.of(
-            train_x, train_y, train_w, heads, scale_targets=preset.scale_targets
-        )
-        (chosen,) = train(
-            preset,
+            return heads, preset.with_backbone(self.backbone), None
+        return heads, preset, training.in_current_precision(self.backbone)
+
+    def _ready(self, X: Any, Y: Any, sample_weight: Any) -> training.Ready:
+        """The training and the validation part, read and checked."""
+        heads, preset, _ = self._settings()
+        return training.ready(
+            (X, Y, sample_weight),
+            self.validation,
             heads,
-            belief=self.belief,
-            train=scales.data(train_x, train_y, train_w),
-            valid=scales.data(valid_x, valid_y, valid_w),
-            keys=[jax.random.key(self.seed)],
-            backbone=backbone,
-            report=_ProgressLine(self.verbose),
+            seed=self.seed,
+            scale_targets=preset.scale_targets,
+            recipe=self.recipe,
         )
-        nats = sum(float(np.log(s)) for s in scales.scale.values())
-        self.model_ = chosen.model
-        self.scales_ = scales
-        self.candidates_ = chosen.table.assign(validation_nll=chosen.table["validation_nll"] + nats)
-        self.history_ = chosen.history.assign(validation=chosen.history["validation"] + nats)
-        self.validation_nll_ = float(self.candidates_["validation_nll"].min())
+
+    def _train(
+        self, fitted: Data, judged: Data, seeds: Sequence[int], nats: float
+    ) -> list[Selection]:
+        """One selection a seed; data with a leading axis holds one part for each of them."""
+        heads, preset, backbone = self._settings()
+        progress = _ProgressLine(self.verbose, nats)
+        try:
+            return train(
+                preset,
+                heads,
+                belief=self.belief,
+                train=fitted,
+                valid=judged,
+                keys=[jax.random.key(seed) for seed in seeds],
+                backbone=backbone,
+                report=progress,
+            )
+        finally:
+            progress.close()
+
+    def _settle(self, ready: training.Ready, chosen: Selection) -> Forecaster:
+        """Take over what was learned."""
+        history = chosen.history.astype({c: float for c in chosen.history if c != "step"})
+        self.tasks_ = self._heads()
+        self.members_ = chosen.members
+        self.committee_ = chosen.committee
+        self.model_ = chosen.members[chosen.lead]
+        self.scales_ = ready.scales
+        self.candidates_ = ready.in_user_units(chosen.table)
+        self.history_ = history.assign(validation=history["validation"] + ready.nats)
         self.stop_reason_ = chosen.stop_reason
-        self.n_features_in_ = x.shape[1]
-        if names is not None:
-            self.feature_names_in_ = np.asarray(names, dtype=object)
+        self.recipe_ = ready.recipe
+        self.n_features_in_ = ready.fitted.x.shape[1]
+        if ready.names is not None:
+            self.feature_names_in_ = np.asarray(ready.names, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
+        judged = ready.judged
+        self.validation_nll_ = self._nll(judged, self._laws(ready.scales.inputs(judged.x)))
         if chosen.interrupted:
             # The best so far is in place and usable; the interrupt still reaches the caller.
             raise KeyboardInterrupt("fit interrupted; the best model so far is kept")
@@ -138,62 +218,58 @@ class Forecaster(BaseEstimator):
     def predict(self, X: Any) -> dict[str, Law]:
         """The law of every task at every window, in the user's units."""
         self._check_fitted()
-        x = self._inputs(X)
-        laws: dict[str, Law] = {}
-        for name, (mean, var) in self._project(x).items():
-            law = self.model_.tasks[name].head.law(mean, var)
-            if isinstance(law, GaussianLaw):
-                law = law.affine(self.scales_.offset[name], self.scales_.scale[name])
-            laws[name] = law
-        return {name: laws[name] for name in self.tasks}
+        return self._laws(self._inputs(X))
 
-    def evaluate(self, X: Any, Y: Any, sample_weight: Any = None) -> pd.DataFrame:
-        """Scores by task: NLL and what else fits the law; a cell is NaN where it does not."""
-        labels, weights, laws = self._labelled(X, Y, sample_weight)
+    def forecast(
+        self,
+        frame: Any,
+        *,
+        time: Any = None,
+        columns: Any = None,
+        at: Any = None,
+        on_grid: bool = False,
+    ) -> Forecast:
+        """The questions answered for the newest window of a series whose inputs are complete.
+
+        `frame`, `time` and `columns` as in `Windowing.cut`. `at` asks for one origin; `on_grid`
+        admits only origins a whole number of strides from those of the fit.
+        """
+        self._check_fitted()
+        if self.recipe_ is None:
+            raise ValueError(
+                "this Forecaster has no recipe to read a series with; fit it on windows: "
+                "Forecaster.for_windows(windows).fit(windows)"
+            )
+        window = self.recipe_.newest(frame, time=time, columns=columns, at=at, on_grid=on_grid)
+        return Forecast(window, self.predict(window))
+
+    def evaluate(self, X: Any, Y: Any = None, sample_weight: Any = None) -> pd.DataFrame:
+        """Scores by task: NLL and what else suits the law; NaN where it does not, or no label."""
+        rows, laws = self._labelled(X, Y, sample_weight)
         return pd.DataFrame(
-            {name: scores.summarise(laws[name], labels[name], weights[name]) for name in laws}
+            {n: scores.summarise(law, rows.labels[n], rows.weights[n]) for n, law in laws.items()}
         ).T.rename_axis("task")
 
-    def score(self, X: Any, Y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, Y: Any = None, sample_weight: Any = None) -> float:
         """Mean log score, added over the tasks, in nats; higher is better."""
-        labels, weights, laws = self._labelled(X, Y, sample_weight)
-        return -sum(
-            float(scores.average(scores.log_score(laws[name], labels[name]), weights[name]))
-            for name in laws
-        )
+        rows, laws = self._labelled(X, Y, sample_weight)
+        empty = [name for name in laws if not rows.weights[name].any()]
+        if empty:
+            raise ValueError(f"Y has no label of positive weight to score for the tasks {empty}")
+        return -self._nll(rows, laws)
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the fitted model to a new folder, as safetensors and JSON."""
         self._check_fitted()
-        description, arrays = store.model_to_parts(self.model_)
-        preset = get_preset(self.preset)
-        backbone = self.backbone if isinstance(self.backbone, str) else None
-        names = getattr(self, "feature_names_in_", None)
-        store.write_folder(
-            path,
-            {
-                "model": description,
-                "estimator": {
-                    "task_order": list(self.tasks),
-                    "preset": preset.name,
-                    "belief": self.belief,
-                    "backbone": backbone,
-                    "seed": self.seed,
-                },
-                "scales": {
-                    "offset": self.scales_.offset,
-                    "scale": self.scales_.scale,
-                    "x_mean": self.scales_.x_mean.tolist(),
-                    "x_sd": self.scales_.x_sd.tolist(),
-                },
-                "feature_names": None if names is None else list(names),
-                "candidates": self.candidates_.to_dict(orient="records"),
-                "history": self.history_.to_dict(orient="list"),
-                "validation_nll": self.validation_nll_,
-                "stop_reason": self.stop_reason_,
-            },
-            arrays,
-        )
+        store.save_estimator(self, path)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.target_tags.multi_output = True
+        # A lone task takes a plain array; several are told apart by name.
+        tags.target_tags.single_output = isinstance(self.tasks, Mapping) and len(self.tasks) == 1
+        return tags
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
@@ -218,71 +294,77 @@ class Forecaster(BaseEstimator):
             raise ValueError(f"unknown belief {self.belief!r}; choose from {list(BELIEFS)}")
         return dict(self.tasks)
 
-    @staticmethod
-    def _rows(
-        x: np.ndarray, Y: Any, sample_weight: Any, heads: Mapping[str, AbstractHead]
-    ) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Inputs, harmless labels, and weights that are zero where a label is missing."""
-        labels, seen = intake.read_targets(Y, heads, len(x))
-        weights = intake.read_weights(sample_weight, list(heads), len(x))
-        return x, labels, {name: weights[name] * seen[name] for name in heads}
-
-    def _parts(self, rows: Any, x: np.ndarray, names: list[str] | None) -> tuple[Any, Any]:
-        """The training and the validation rows."""
-        if isinstance(self.validation, (tuple, list)):
-            if len(self.validation) not in (2, 3):
-                raise ValueError("validation must be a share, (X, Y) or (X, Y, sample_weight)")
-            values, valid_names = intake.read_inputs(self.validation[0], "validation X")
-            values = intake.check_columns(values, valid_names, x.shape[1], names)
-            weight = self.validation[2] if len(self.validation) == 3 else None
-            return rows, self._rows(values, self.validation[1], weight, self._heads())
-        if not isinstance(self.validation, float) or not 0.0 < self.validation < 1.0:
-            raise ValueError(
-                f"validation must be a share between 0 and 1 or a pair (X, Y), "
-                f"got {self.validation!r}"
-            )
-        if len(x) < MIN_ROWS_TO_SPLIT:
-            raise ValueError(
-                f"{len(x)} windows are too few to hold some out for validation (at least "
-                f"{MIN_ROWS_TO_SPLIT}); pass validation=(X, Y) or more windows"
-            )
-        held_out = max(1, round(self.validation * len(x)))
-        order = np.random.default_rng(self.seed).permutation(len(x))
-        parts = np.sort(order[held_out:]), np.sort(order[:held_out])
-
-        def take(index: np.ndarray) -> Any:
-            return jax.tree.map(lambda a: a[index], rows)
-
-        return take(parts[0]), take(parts[1])
+    def _seeds(self) -> list[int]:
+        """One seed a member of the ensemble."""
+        if not isinstance(self.ensemble, Integral) or self.ensemble < 1:
+            raise ValueError(f"ensemble must be a whole number from 1 on, got {self.ensemble!r}")
+        if self.seeds is not None and (len(self.seeds) == 0 or self.ensemble != 1):
+            raise ValueError("give either ensemble=M or a non-empty seeds=[...], not both")
+        given = [self.seed] if self.seeds is None else [self.seed, *self.seeds]
+        for seed in given:
+            if not isinstance(seed, Integral) or not 0 <= seed < 2**32:
+                raise ValueError(f"seed must be a whole number from 0 to 2**32 - 1, got {seed!r}")
+        if self.seeds is not None:
+            return [int(seed) for seed in self.seeds]
+        return [int(self.seed) + 1000 * k for k in range(self.ensemble)]
 
     def _inputs(self, X: Any) -> np.ndarray:
         values, names = intake.read_inputs(X)
-        known = getattr(self, "feature_names_in_", None)
-        values = intake.check_columns(
-            values, names, self.n_features_in_, None if known is None else list(known)
-        )
-        return self.scales_.inputs(values)
+        known = list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None
+        values = intake.check_columns(values, names, self.n_features_in_, known)
+        return self.scales_.inputs(values, names=known)
 
-    def _project(self, x: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """`(mean, var)` by task, in padded pieces so that few programs serve every N."""
-        dtype = jnp.result_type(float)
-        pieces: list[dict[str, tuple[np.ndarray, np.ndarray]]] = []
+    def _laws(self, x: np.ndarray) -> dict[str, Law]:
+        """The mixed laws of the members who speak for each task, at standardised inputs."""
+        spoken: dict[str, list[Law]] = {name: [] for name in self.tasks_}
+        for number, member in enumerate(self.members_):
+            names = [name for name in self.tasks_ if number in self.committee_[name]]
+            latent = self._project(member, x) if names else {}
+            for name in names:
+                # Cut to size only afterwards: the head's arithmetic is compiled for padded sizes.
+                spoken[name].append(member.tasks[name].head.law(*latent[name])[: len(x)])
+        laws = {name: mix(laws) for name, laws in spoken.items()}
+        for name, law in laws.items():
+            if isinstance(law, GaussianLaw):
+                laws[name] = law.affine(self.scales_.offset[name], self.scales_.scale[name])
+        return laws
+
+    @staticmethod
+    def _nll(rows: intake.Rows, laws: Mapping[str, Law]) -> float:
+        """Mean NLL added over the tasks that have labels."""
+        return sum(
+            float(scores.average(scores.log_score(law, rows.labels[name]), rows.weights[name]))
+            for name, law in laws.items()
+            if rows.weights[name].any()
+        )
+
+    @staticmethod
+    def _project(model: Model, x: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """`(mean, var)` by task, padded with average windows so that few programs serve every N.
+
+        In the precision of the fit, whatever JAX is set to now.
+        """
+        dtype = next(iter(model.tasks.values())).belief.mu.dtype
+        if dtype == np.float64 and jnp.result_type(float) != np.float64:
+            raise ValueError(
+                f"the model was fitted in float64 and JAX is set to float32; {store.ENABLE_X64}"
+            )
+        pieces = []
         for start in range(0, len(x), PREDICT_SIZES[-1]):
             part = x[start : start + PREDICT_SIZES[-1]]
-            size = next(s for s in PREDICT_SIZES if s >= len(part))
+            size = PREDICT_SIZES[-1] if start else next(s for s in PREDICT_SIZES if s >= len(part))
             padded = np.zeros((size, x.shape[1]), dtype)
             padded[: len(part)] = part
             with jax.default_matmul_precision("highest"):
-                out = _project(self.model_, jnp.asarray(padded))
-            pieces.append({name: _rows_of(pair, len(part)) for name, pair in out.items()})
+                pieces.append(_project(model, jnp.asarray(padded)))
         return jax.tree.map(lambda *a: np.concatenate(a), *pieces)
 
-    def _labelled(self, X: Any, Y: Any, sample_weight: Any) -> tuple[Any, Any, dict[str, Law]]:
+    def _labelled(self, X: Any, Y: Any, sample_weight: Any) -> tuple[intake.Rows, dict[str, Law]]:
         laws = self.predict(X)
-        rows = len(next(iter(laws.values())))
-        labels, seen = intake.read_targets(Y, self._heads(), rows)
-        weights = intake.read_weights(sample_weight, list(laws), rows)
-        return labels, {n: weights[n] * seen[n] for n in laws}, laws
+        if isinstance(X, Windows) and Y is None:
+            Y = training.labels(X, self.recipe_)
+        x, _ = intake.read_inputs(X)
+        return intake.read_rows(x, Y, sample_weight, self.tasks_), laws
 
 
 @eqx.filter_jit
@@ -290,57 +372,29 @@ def _project(model: Model, x: Float[Array, "N D"]) -> dict[str, tuple[Array, Arr
     return model.project(x)
 
 
-def _rows_of(pair: tuple[Array, Array], rows: int) -> tuple[np.ndarray, np.ndarray]:
-    mean, var = pair
-    return np.asarray(mean)[:rows], np.asarray(var)[:rows]
-
-
 class _ProgressLine:
     """One line on the terminal that is rewritten; silent where there is no terminal."""
 
-    def __init__(self, verbose: bool | None):
+    def __init__(self, verbose: bool | None, nats: float):
         self.on = sys.stderr.isatty() if verbose is None else bool(verbose)
+        self.nats = nats
+        self.end = ""
 
     def __call__(self, label: str, step: int, steps: int, best: float) -> None:
         if self.on:
-            line = f"scrollmt  {label}  step {step}/{steps}  best validation NLL {best:.4f}"
-            sys.stderr.write("\r" + line.ljust(78) + ("\n" if step >= steps else ""))
-            sys.stderr.flush()
+            score = best + self.nats
+            line = f"scrollmt  {label}  step {step}/{steps}  best validation NLL {score:.4f}"
+            print("\r" + line.ljust(78), end="", file=sys.stderr, flush=True)
+            self.end = "\n"
+
+    def close(self) -> None:
+        print(end=self.end, file=sys.stderr, flush=True)
 
 
 def load(path: str | os.PathLike, *, backbone: Backbone | None = None) -> Forecaster:
     """A fitted `Forecaster` from the folder that `save` wrote; predictions are bit-identical.
 
-    `backbone` is needed only for a model that was fitted with a module of your own.
+    `backbone` is needed only for a model that was fitted with a module of your own. Validation
+    windows of your own are not stored: set `validation` before you fit the model anew.
     """
-    content, arrays = store.read_folder(path)
-    try:
-        description, estimator = content["model"], content["estimator"]
-        model = store.model_from_parts(description, arrays, backbone=backbone)
-        tasks = {n: store.head_from_dict(description["tasks"][n]) for n in estimator["task_order"]}
-        given = model.backbone if estimator["backbone"] is None else estimator["backbone"]
-        out = Forecaster(
-            tasks,
-            preset=estimator["preset"],
-            belief=estimator["belief"],
-            backbone=given,
-            seed=estimator["seed"],
-        )
-        stored = content["scales"]
-        out.model_ = model
-        out.scales_ = intake.Scales(
-            np.asarray(stored["x_mean"]),
-            np.asarray(stored["x_sd"]),
-            stored["offset"],
-            stored["scale"],
-        )
-        out.candidates_ = pd.DataFrame(content["candidates"])
-        out.history_ = pd.DataFrame(content["history"])
-        out.validation_nll_ = content["validation_nll"]
-        out.stop_reason_ = content["stop_reason"]
-        out.n_features_in_ = len(stored["x_mean"])
-        if content["feature_names"] is not None:
-            out.feature_names_in_ = np.asarray(content["feature_names"], dtype=object)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise store.ModelFolderError(f"{path} is not a complete model folder: {error}") from error
-    return out
+    return store.load_estimator(Forecaster, path, backbone)

@@ -31,6 +31,7 @@ from scrollmt.predictive import (
 )
 
 PROBIT_BASE_SCALE = 1.005
+_PIECE = 4**8
 
 
 class AbstractHead(eqx.Module):
@@ -139,6 +140,23 @@ class AbstractProbit(AbstractHead):
         return jax.vmap(lambda r: self.log_predictive(r, mean, var), out_axes=-1)(labels)
 
 
+@eqx.filter_jit
+def _compiled_log_probs(head: AbstractProbit, mean: Array, var: Array) -> Array:
+    return head.log_probs(mean, var)
+
+
+def _log_probs(head: AbstractProbit, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
+    """Log mass of every class at every window; long arrays in pieces of one compiled size."""
+    starts = range(0, len(mean), _PIECE) or [0]
+    pieces = [
+        _compiled_log_probs(
+            head, jnp.asarray(mean[i : i + _PIECE]), jnp.asarray(var[i : i + _PIECE])
+        )
+        for i in starts
+    ]
+    return np.concatenate([np.asarray(piece) for piece in pieces])
+
+
 class Event(AbstractProbit):
     """A yes/no observable: the two-bucket case, `P(y = 1) = Phi((mean - tau_1) / D)`."""
 
@@ -152,7 +170,7 @@ class Event(AbstractProbit):
         return self.cutpoint[None]
 
     def law(self, mean: np.ndarray, var: np.ndarray) -> EventLaw:
-        return EventLaw(np.asarray(self.log_probs(jnp.asarray(mean), jnp.asarray(var))))
+        return EventLaw(_log_probs(self, mean, var))
 
     def __repr__(self) -> str:
         return "Event()"
@@ -179,7 +197,7 @@ class Ordinal(AbstractProbit):
         return self.first_cutpoint + jnp.cumsum(steps)
 
     def law(self, mean: np.ndarray, var: np.ndarray) -> OrdinalLaw:
-        return OrdinalLaw(np.asarray(self.log_probs(jnp.asarray(mean), jnp.asarray(var))))
+        return OrdinalLaw(_log_probs(self, mean, var))
 
     def __repr__(self) -> str:
         return f"Ordinal({self.classes})"

@@ -7,42 +7,93 @@ not fit is a `ValueError` that names the column or task, both shapes and what to
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
 from scrollmt.heads import AbstractHead, AbstractProbit, Categorical, Gaussian
 from scrollmt.objective import Data
+from scrollmt.predictive import real_labels
+from scrollmt.windows import Windows
+
+# A spread below this share of the values is rounding noise, not a signal.
+ROUNDING = 1e-14
+# Standardised values and weights up to here: their squares, added up, still fit a float32.
+FARTHEST = 1e12
+# Without division by the sd, a target this far from unit sd is beyond the fixed learning rate.
+UNSCALED_SD = (1e-3, 1e3)
+
+
+class Rows(NamedTuple):
+    """Windows as read: inputs, labels that are harmless where missing, weights zero there."""
+
+    x: np.ndarray
+    labels: dict[str, np.ndarray]
+    weights: dict[str, np.ndarray]
+
+    def take(self, index: np.ndarray) -> Rows:
+        return jax.tree.map(lambda a: a[index], self)
+
+
+def _array(values: Any, what: str) -> np.ndarray:
+    """`values` as an array of whatever they are; what a masked array hides becomes None."""
+    try:
+        if isinstance(values, np.ma.MaskedArray):
+            shown = np.ma.getdata(values).astype(object)
+            shown[np.ma.getmaskarray(values)] = None
+            return shown
+        return np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"{what} is not a regular array: {error}") from None
+
+
+def _numbers(values: Any, what: str) -> np.ndarray:
+    array = _array(values, what)
+    return real_labels(array.ravel(), array.size, what).reshape(array.shape)
+
+
+def _columns(table: pd.DataFrame, what: str) -> list[str]:
+    names = [str(c) for c in table.columns]
+    repeated = sorted({n for n in names if names.count(n) > 1})
+    if repeated:
+        raise ValueError(f"{what}: column names {repeated} are used more than once; rename them")
+    return names
 
 
 def read_inputs(X: Any, what: str = "X") -> tuple[np.ndarray, list[str] | None]:
     """`X` as finite float64 `(N, D)`, and its column names where it has them."""
+    if isinstance(X, Windows):
+        X = X.X_frame()
     names = None
     if isinstance(X, pd.DataFrame):
-        names = [str(c) for c in X.columns]
-        for name, column in zip(names, X.columns, strict=True):
-            if not pd.api.types.is_numeric_dtype(X[column].dtype):
+        names = _columns(X, what)
+        for name, dtype in zip(names, X.dtypes, strict=True):
+            if not pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_complex_dtype(dtype):
                 raise ValueError(
-                    f"{what}: column {name!r} has dtype {X[column].dtype}, expected numbers; "
-                    "encode it (one-hot, ordinal) or leave it out"
+                    f"{what}: column {name!r} has dtype {dtype}, expected real numbers; "
+                    "convert it (astype, one-hot, ordinal) or leave it out"
                 )
         values = X.to_numpy(dtype=np.float64, na_value=np.nan)
     else:
-        try:
-            values = np.asarray(X, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{what} is not an array of numbers: {error}") from None
+        array = _array(X, what)
+        if array.ndim == 0:
+            raise ValueError(
+                f"{what} is a {type(X).__name__}; expected an array or DataFrame of shape (N, D)"
+            )
+        values = _numbers(array, what)
     if values.ndim != 2:
         raise ValueError(
             f"{what} has shape {values.shape}, expected (N, D); "
             "reshape(-1, 1) for one feature, reshape(1, -1) for one window"
         )
     if values.shape[0] == 0 or values.shape[1] == 0:
-        raise ValueError(f"{what} has shape {values.shape}: no windows or no columns to learn from")
+        raise ValueError(f"{what} has shape {values.shape}: there are no windows or no columns")
     bad = ~np.isfinite(values)
     if bad.any():
         row, col = (int(i) for i in np.argwhere(bad)[0])
@@ -55,7 +106,11 @@ def read_inputs(X: Any, what: str = "X") -> tuple[np.ndarray, list[str] | None]:
 
 
 def check_columns(
-    values: np.ndarray, names: list[str] | None, expected: int, expected_names: list[str] | None
+    values: np.ndarray,
+    names: list[str] | None,
+    expected: int,
+    expected_names: list[str] | None,
+    what: str = "X",
 ) -> np.ndarray:
     """The columns of new inputs in the order of the fit; by name where both have names."""
     if names is not None and expected_names is not None and names != expected_names:
@@ -63,12 +118,13 @@ def check_columns(
         unknown = [n for n in names if n not in expected_names]
         if missing or unknown:
             raise ValueError(
-                f"X has other columns than at the fit: missing {missing}, unknown {unknown}"
+                f"{what} has other columns than at the fit: missing {missing}, unknown {unknown}"
             )
         values = values[:, [names.index(n) for n in expected_names]]
     if values.shape[1] != expected:
         raise ValueError(
-            f"X has shape {values.shape}, but the model was fitted on {expected} columns"
+            f"{what} has shape {values.shape}, but the model is fitted on {expected} columns, "
+            f"so (N, {expected}) is expected"
         )
     return values
 
@@ -78,7 +134,7 @@ def read_targets(
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Labels by task, harmless where missing, and which of them are observed."""
     if isinstance(Y, pd.DataFrame):
-        columns = {str(c): Y[c].to_numpy() for c in Y.columns}
+        columns = {n: Y[c] for n, c in zip(_columns(Y, what), Y.columns, strict=True)}
     elif isinstance(Y, Mapping):
         columns = dict(Y)
     elif len(heads) == 1 and np.ndim(Y) == 1:
@@ -97,24 +153,33 @@ def read_targets(
         )
     labels, seen = {}, {}
     for name, head in heads.items():
-        values = np.asarray(columns[name])
+        values = _array(columns[name], f"{what}: task {name!r}")
         if values.shape != (rows,):
             raise ValueError(
-                f"task {name!r}: labels have shape {values.shape}, but X has {rows} rows, "
+                f"{what}: task {name!r} has labels of shape {values.shape}, but X has {rows} rows, "
                 f"so ({rows},) is expected; one label a window, NaN where it is missing"
             )
-        labels[name], seen[name] = head.read_labels(name, values)
+        try:
+            labels[name], seen[name] = head.read_labels(name, values)
+        except ValueError as error:
+            raise ValueError(f"{what}: {error}") from None
     return labels, seen
 
 
 def read_weights(
     sample_weight: Any, tasks: list[str], rows: int, *, what: str = "sample_weight"
 ) -> dict[str, np.ndarray]:
-    """One weight a window and task: from nothing, one array, or one array a task."""
+    """One weight a window and task: from nothing, one array, or one array a task.
+
+    A task that a mapping leaves out has weight one throughout.
+    """
     if sample_weight is None:
         return {name: np.ones(rows) for name in tasks}
     if isinstance(sample_weight, pd.DataFrame):
-        sample_weight = {str(c): sample_weight[c].to_numpy() for c in sample_weight.columns}
+        names = _columns(sample_weight, what)
+        sample_weight = {
+            n: sample_weight[c] for n, c in zip(names, sample_weight.columns, strict=True)
+        }
     if not isinstance(sample_weight, Mapping):
         sample_weight = dict.fromkeys(tasks, sample_weight)
     unknown = [n for n in sample_weight if n not in tasks]
@@ -122,16 +187,50 @@ def read_weights(
         raise ValueError(f"{what} names unknown tasks {unknown}; the tasks are {tasks}")
     weights = {}
     for name in tasks:
-        value = np.asarray(sample_weight.get(name, np.ones(rows)), dtype=np.float64)
+        value = _numbers(sample_weight.get(name, np.ones(rows)), f"{what} of task {name!r}")
         if value.shape != (rows,):
             raise ValueError(
                 f"{what} of task {name!r} has shape {value.shape}, expected ({rows},); "
                 "pass one array for all tasks or a mapping with one array a task"
             )
-        if not np.isfinite(value).all() or (value < 0).any():
-            raise ValueError(f"{what} of task {name!r} must be finite and not negative")
+        bad = ~((value == 0.0) | ((value >= 1.0 / FARTHEST) & (value <= FARTHEST)))
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            raise ValueError(
+                f"{what} of task {name!r} is {value[row]:g} at row {row}; a weight is zero or "
+                f"lies between {1.0 / FARTHEST:g} and {FARTHEST:g}"
+            )
         weights[name] = value
     return weights
+
+
+def read_rows(
+    x: np.ndarray,
+    Y: Any,
+    sample_weight: Any,
+    heads: Mapping[str, AbstractHead],
+    *,
+    what: str = "",
+) -> Rows:
+    """Targets and weights that belong to inputs already read."""
+    labels, seen = read_targets(Y, heads, len(x), what=f"{what}Y")
+    weights = read_weights(sample_weight, list(heads), len(x), what=f"{what}sample_weight")
+    return Rows(x, labels, {name: weights[name] * seen[name] for name in heads})
+
+
+def hold_out(rows: Rows, share: float, seed: int) -> tuple[Rows, Rows]:
+    """Training and validation rows: a random share of the windows is held out."""
+    count = len(rows.x)
+    held_out = min(max(1, round(share * count)), count - 1)
+    order = np.random.default_rng(seed).permutation(count)
+    return rows.take(np.sort(order[held_out:])), rows.take(np.sort(order[:held_out]))
+
+
+def _is_constant(values: np.ndarray) -> np.ndarray:
+    """Whether each column differs by no more than rounding."""
+    low, high = values.min(axis=0), values.max(axis=0)
+    # Halves, since the difference of two huge values may not fit a float.
+    return np.asarray(high / 2 - low / 2 <= ROUNDING * np.maximum(np.abs(low), np.abs(high)))
 
 
 def check_learnable(
@@ -143,24 +242,50 @@ def check_learnable(
     for name, head in heads.items():
         seen = labels[name][weights[name] > 0]
         if seen.size == 0:
-            raise ValueError(f"task {name!r} has no observed label in the training part")
-        if np.ptp(seen) > 0:
+            raise ValueError(
+                f"task {name!r} has no observed label of positive weight in the training part "
+                f"(of {labels[name].size} windows); leave the task out"
+            )
+        if not _is_constant(seen):
             continue
         if isinstance(head, (AbstractProbit, Categorical)):
             raise ValueError(
                 f"task {name!r} shows only class {int(seen[0])} in the training part "
-                f"({seen.size} labels): at least two classes are needed to learn a boundary"
+                f"({seen.size} labels): at least two classes are needed to learn a boundary; "
+                "leave the task out or fit on windows that show more classes"
             )
         if isinstance(head, Gaussian):
             raise ValueError(
-                f"task {name!r} is constant ({seen[0]:g}) in the training part: there is "
-                "nothing to forecast, and no scale to learn; leave the task out"
+                f"task {name!r} is constant ({seen[0]:g}) in the training part "
+                f"({seen.size} labels): there is nothing to forecast, and no scale to learn; "
+                "leave the task out"
             )
+
+
+def check_validation(weights: Mapping[str, np.ndarray]) -> None:
+    """The validation part can judge: at least one task has a label there."""
+    blind = [name for name, weight in weights.items() if not (weight > 0).any()]
+    if len(blind) == len(weights):
+        raise ValueError(
+            "the validation part has no observed label of positive weight for any task, so "
+            "nothing can say when to stop; pass validation=(X, Y) with labels"
+        )
+    if blind:
+        warnings.warn(
+            f"the validation part has no label for the tasks {blind}: early stopping and the "
+            "choice of the backbone are blind to them",
+            UserWarning,
+            stacklevel=5,
+        )
 
 
 @dataclass(frozen=True)
 class Scales:
-    """Training-set statistics: inputs are standardised, Gaussian targets shifted and scaled."""
+    """Training-set statistics: inputs are standardised, Gaussian targets shifted and scaled.
+
+    A constant input column has sd zero and is ignored, then and later: nothing was learned
+    about what a change in it means.
+    """
 
     x_mean: np.ndarray
     x_sd: np.ndarray
@@ -168,55 +293,86 @@ class Scales:
     scale: dict[str, float]
 
     @classmethod
-    def of(
-        cls,
-        x: np.ndarray,
-        labels: Mapping[str, np.ndarray],
-        weights: Mapping[str, np.ndarray],
-        heads: Mapping[str, AbstractHead],
-        *,
-        scale_targets: bool,
-    ) -> Scales:
+    def of(cls, rows: Rows, heads: Mapping[str, AbstractHead], *, scale_targets: bool) -> Scales:
         """Weighted, so that a row of weight two counts as that row twice."""
-        row_weight = np.mean([weights[name] for name in heads], axis=0)
-        mean, sd = _moments(x, row_weight)
+        mean, sd = _moments(rows.x, np.mean([rows.weights[name] for name in heads], axis=0))
         offset, scale = {}, {}
         for name, head in heads.items():
-            if isinstance(head, Gaussian):
-                centre, spread = _moments(labels[name], weights[name])
-                offset[name] = float(centre)
-                scale[name] = float(spread) if scale_targets else 1.0
-        # A constant column carries no information; it becomes zero, not NaN.
-        return cls(mean, np.where(sd > 0, sd, 1.0), offset, scale)
+            if not isinstance(head, Gaussian):
+                continue
+            centre, spread = (float(m) for m in _moments(rows.labels[name], rows.weights[name]))
+            if not 1e-150 < spread < 1e150:
+                raise ValueError(
+                    f"task {name!r} has sd {spread:g} in the training part, whose square does "
+                    "not fit a float; change its units"
+                )
+            low, high = UNSCALED_SD
+            if not scale_targets and not low <= spread <= high:
+                warnings.warn(
+                    f"task {name!r} has sd {spread:.3g}, and this preset fits targets as they "
+                    "are, with steps made for an sd near one: expect a poor fit; use "
+                    "preset='default', which divides targets by their sd, or change the units",
+                    UserWarning,
+                    stacklevel=5,
+                )
+            offset[name] = centre
+            scale[name] = spread if scale_targets else 1.0
+        return cls(mean, sd, offset, scale)
 
-    def inputs(self, x: np.ndarray) -> np.ndarray:
-        return (x - self.x_mean) / self.x_sd
+    def inputs(
+        self, x: np.ndarray, *, what: str = "X", names: Sequence[str] | None = None
+    ) -> np.ndarray:
+        """Standardised inputs, all of them within what the arithmetic can hold."""
+        varies = self.x_sd > 0
+        with np.errstate(over="ignore"):
+            z = np.where(varies, (x - self.x_mean) / np.where(varies, self.x_sd, 1.0), 0.0)
+        bad = ~(np.abs(z) <= FARTHEST)
+        if bad.any():
+            row, col = (int(i) for i in np.argwhere(bad)[0])
+            raise ValueError(
+                f"{what}: column {repr(names[col]) if names else col} is {x[row, col]:g} at row "
+                f"{row}, but had mean {self.x_mean[col]:g} and sd {self.x_sd[col]:g} in the "
+                "training part; that far out there is no forecast, check its units"
+            )
+        return z
 
-    def data(
-        self,
-        x: np.ndarray,
-        labels: Mapping[str, np.ndarray],
-        weights: Mapping[str, np.ndarray],
-    ) -> Data:
+    def data(self, rows: Rows, *, what: str = "", names: Sequence[str] | None = None) -> Data:
         """Standardised arrays in JAX's current precision, as the objective wants them."""
         dtype = jnp.result_type(float)
         y = {}
-        for name, values in labels.items():
+        for name, values in rows.labels.items():
             if name in self.offset:
-                scaled = (values - self.offset[name]) / self.scale[name]
-                y[name] = jnp.asarray(np.where(weights[name] > 0, scaled, 0.0), dtype)
+                shifted = np.where(rows.weights[name] > 0, values - self.offset[name], 0.0)
+                scaled = shifted / self.scale[name]
+                if not (np.abs(scaled) <= FARTHEST).all():
+                    row = int(np.argmax(np.abs(scaled)))
+                    raise ValueError(
+                        f"{what}Y: task {name!r} is {values[row]:g} at row {row}, but had mean "
+                        f"{self.offset[name]:g} in the training part, where its unit is "
+                        f"{self.scale[name]:g}; check its units, or use preset='default', which "
+                        "divides targets by their sd"
+                    )
+                y[name] = jnp.asarray(scaled, dtype)
             else:
                 y[name] = jnp.asarray(values)
         return Data(
-            jnp.asarray(self.inputs(x), dtype),
+            jnp.asarray(self.inputs(rows.x, what=f"{what}X", names=names), dtype),
             y,
-            {name: jnp.asarray(w, dtype) for name, w in weights.items()},
+            {name: jnp.asarray(w, dtype) for name, w in rows.weights.items()},
         )
 
 
 def _moments(values: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted mean and sd over the first axis; rows of weight zero do not count."""
+    """Weighted mean and sd over the first axis, sd zero where only rounding differs.
+
+    Rows of weight zero do not count. Shares and relative deviations, so that neither sum nor
+    square leaves the range of a float where the result does not.
+    """
     kept = weight > 0
-    values, weight = values[kept], weight[kept]
-    mean = np.average(values, axis=0, weights=weight)
-    return mean, np.sqrt(np.average((values - mean) ** 2, axis=0, weights=weight))
+    values, share = values[kept], weight[kept] / weight[kept].sum()
+    constant = _is_constant(values)
+    mean = np.where(constant, values[0], share @ values)
+    centred = values - mean
+    reach = np.where(constant, 1.0, np.abs(centred).max(axis=0))
+    sd = reach * np.sqrt(share @ (centred / reach) ** 2)
+    return mean, np.where(constant, 0.0, sd)

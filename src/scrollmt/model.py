@@ -13,9 +13,11 @@ from collections.abc import Callable, Mapping
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from scrollmt.beliefs import BELIEFS, AbstractBelief, Point
+from scrollmt.backbone import Columns, Dense
+from scrollmt.beliefs import BELIEFS, AbstractBelief, Point, Rows
 from scrollmt.heads import AbstractHead, Gaussian
 
 Backbone = Callable[[Float[Array, " D"]], Float[Array, " H"]]
@@ -43,9 +45,21 @@ class Model(eqx.Module):
         return jax.vmap(self.backbone)(x)
 
     def project(self, x: Float[Array, "N D"]) -> dict[str, tuple[Array, Array]]:
-        """`(mean, var)` of every task's latent line."""
-        psi = self.features(x)
-        return {name: task.belief.project(psi) for name, task in self.tasks.items()}
+        """`(mean, var)` of every task's latent line, the rows of all beliefs in one product."""
+        asked = {name: task.belief.rows() for name, task in self.tasks.items()}
+        read = self._columns(x).read(*map(jnp.concatenate, zip(*asked.values(), strict=True)))
+        # Where the responses to each task's rows end, for the three kinds of rows.
+        ends = [np.cumsum([len(r) for r in kind]) for kind in zip(*asked.values(), strict=True)]
+        shares = zip(*(jnp.split(a, e[:-1]) for a, e in zip(read, ends, strict=True)), strict=True)
+        return {
+            name: self.tasks[name].belief.line(Rows(*share))
+            for name, share in zip(asked, shares, strict=True)
+        }
+
+    def _columns(self, x: Float[Array, "N D"]) -> Columns:
+        if isinstance(self.backbone, Dense):
+            return self.backbone.columns(x)
+        return Columns(self.features(x).T, norm=False)
 
 
 def build(

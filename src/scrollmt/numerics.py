@@ -1,4 +1,4 @@
-r"""Every stability trick, once: the Mills ratio and the log mass of a normal bucket.
+r"""Every stability trick, once: bucket masses in the far tails, and a safe Cholesky.
 
 $$\log\bigl[\Phi(b) - \Phi(a)\bigr], \qquad a < b, \quad a, b \in [-\infty, \infty]$$
 
@@ -19,6 +19,7 @@ from __future__ import annotations
 import functools
 
 import jax
+import jax.custom_batching
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -72,7 +73,8 @@ def _bucket(
     x1 = jnp.where(flip, lo, -hi)  # the edge nearer to zero, mirrored to the upper tail
     x2 = jnp.where(flip, hi, -lo)
     width = x2 - x1
-    decay = jnp.exp(-0.5 * width * (x2 + x1))  # phi(x2) / phi(x1)
+    # phi(x2) / phi(x1); the sum of edges would be inf - inf for the whole line.
+    decay = jnp.exp(-0.5 * width * jnp.where(jnp.isinf(x2), jnp.inf, x2 + x1))
     m1, m2 = mills_ratio(jnp.abs(x1)), mills_ratio(x2)
     log_density = -0.5 * x1 * x1 - LOG_SQRT_2PI
 
@@ -98,6 +100,8 @@ def _bucket(
     log_mass = jnp.where(
         is_narrow, narrow_log_mass, jnp.where(is_tail, tail_log_mass, straddle_log_mass)
     )
+    # For reversed edges the series may change sign and would pass for a mass.
+    log_mass = jnp.where(width < 0.0, jnp.nan, log_mass)
     relative = jnp.where(is_narrow, narrow, jnp.where(is_tail, tail, straddle))
     near = 1.0 / relative
     far = decay / relative
@@ -149,3 +153,70 @@ def log_bucket_mass(lo: Float[Array, "..."], hi: Float[Array, "..."]) -> Float[A
     lo, hi = jnp.broadcast_arrays(*jax.tree.map(jnp.asarray, (lo, hi)))
     dtype = jnp.result_type(lo, hi, float)
     return _log_bucket_mass(lo.astype(dtype), hi.astype(dtype))
+
+
+@jax.custom_batching.custom_vmap
+def _cholesky(matrix: Float[Array, "H H"]) -> Float[Array, "H H"]:
+    return jnp.linalg.cholesky(matrix)
+
+
+@_cholesky.def_vmap
+def _cholesky_batch(axis_size: int, in_batched: list[bool], matrices: Array) -> tuple[Array, bool]:
+    # Two LAPACK calls over a batch at the same time can take every thread of a CPU's pool and
+    # wait for each other without end (jaxlib 0.10.2); one matrix at a time never waits.
+    del axis_size, in_batched
+    roots = jax.lax.platform_dependent(
+        matrices, cpu=lambda a: jax.lax.map(_cholesky, a), default=jnp.linalg.cholesky
+    )
+    return roots, True
+
+
+def _lower_inverse(root: Float[Array, "H H"]) -> Float[Array, "H H"]:
+    """Inverse of a lower triangular matrix by products alone, doubling the blocks on the diagonal.
+
+    A triangular solve would go to a threaded BLAS, which fights with XLA for the cores.
+    """
+    size = root.shape[0]
+    padded = 1 << (size - 1).bit_length()
+    extra = (0, padded - size)
+    # Ones on the padded diagonal: the inverse of the padding is itself.
+    diagonal = jnp.pad(jnp.diagonal(root), extra, constant_values=1.0)
+    root = jnp.pad(root, (extra, extra))
+    inverse = (1.0 / diagonal)[:, None, None]
+    for half in (1 << level for level in range(padded.bit_length() - 1)):
+        pairs = jnp.arange(padded // (2 * half))
+        blocks = root.reshape(len(pairs), 2 * half, len(pairs), 2 * half)
+        below = blocks[pairs, half:, pairs, :half]
+        upper, lower = inverse[::2], inverse[1::2]
+        corner = -(lower @ below @ upper)
+        inverse = jnp.concatenate(
+            [
+                jnp.concatenate([upper, jnp.zeros_like(upper)], axis=2),
+                jnp.concatenate([corner, lower], axis=2),
+            ],
+            axis=1,
+        )
+    return inverse[0, :size, :size]
+
+
+@jax.custom_vjp
+def normal_energy(x: Float[Array, " H"], cov: Float[Array, "H H"]) -> Float[Array, ""]:
+    r"""$-\log\mathcal{N}(x;\, 0, \text{cov})$ for a positive definite matrix."""
+    return _normal_energy_fwd(x, cov)[0]
+
+
+def _normal_energy_fwd(x: Array, cov: Array) -> tuple[Array, tuple[Array, Array]]:
+    inverse_root = _lower_inverse(_cholesky(cov))
+    white = inverse_root @ x
+    logs = jnp.log(jnp.diagonal(inverse_root))
+    return jnp.sum(LOG_SQRT_2PI - logs + 0.5 * white * white), (inverse_root, white)
+
+
+def _normal_energy_bwd(kept: tuple[Array, Array], cotangent: Array) -> tuple[Array, Array]:
+    inverse_root, white = kept
+    pull = white @ inverse_root
+    precision = inverse_root.T @ inverse_root
+    return cotangent * pull, 0.5 * cotangent * (precision - jnp.outer(pull, pull))
+
+
+normal_energy.defvjp(_normal_energy_fwd, _normal_energy_bwd)

@@ -11,21 +11,32 @@ missing label is a row with weight zero, so its term and its gradient vanish exa
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from scrollmt.model import Model, Task
 
+# All that is done to data works on both kinds of arrays, which have no type in common.
+if TYPE_CHECKING:
+    from typing import Any as _Stored
+else:
+    _Stored = Array | np.ndarray
+
 
 class Data(eqx.Module):
-    """Windows as the objective sees them: inputs, labels and weights by task."""
+    """Windows as the objective sees them: inputs, labels and weights by task.
 
-    x: Float[Array, "N D"]
-    y: dict[str, Array]
-    weight: dict[str, Float[Array, " N"]]
+    NumPy arrays and memory maps are welcome; they reach a device when they are used.
+    """
+
+    x: Float[_Stored, "N D"]
+    y: dict[str, _Stored]
+    weight: dict[str, Float[_Stored, " N"]]
 
     def __len__(self) -> int:
         return self.x.shape[-2]
@@ -77,11 +88,14 @@ def backbone_penalty(model: Model) -> Float[Array, ""]:
     return 0.5 * sum((jnp.sum(w * w) for w in leaves if w.ndim >= 2), start=jnp.zeros(()))
 
 
+def mean_nll(model: Model, data: Data) -> dict[str, Float[Array, ""]]:
+    """Mean NLL of each task over its observed windows; zero for a task that has none."""
+    return {
+        name: jnp.sum(terms) / jnp.maximum(jnp.sum(data.weight[name]), jnp.finfo(terms.dtype).tiny)
+        for name, terms in data_terms(model, data).items()
+    }
+
+
 def validation_nll(model: Model, data: Data) -> Float[Array, ""]:
     """Mean NLL of each task over its observed windows, added over tasks."""
-    total = jnp.zeros(())
-    for name, terms in data_terms(model, data).items():
-        count = jnp.sum(data.weight[name])
-        # A task without one validation label says nothing about the fit.
-        total = total + jnp.where(count > 0.0, jnp.sum(terms) / jnp.where(count > 0, count, 1), 0)
-    return total
+    return sum(mean_nll(model, data).values(), start=jnp.zeros(()))

@@ -1,7 +1,9 @@
 """Train a preset's candidates and let the validation score choose.
 
-Candidates of one architecture differ only in numbers and run as one batch. The score is
-the validation NLL added over the tasks; ties and failures are visible in the table.
+Candidates of one architecture differ only in numbers and run as one batch. Without a
+committee the run with the lowest validation NLL, added over tasks, speaks for all of them.
+With one, the best few runs on a task's own validation NLL speak for that task, and their
+laws are mixed: what a value needs in capacity is often too much for an event.
 """
 
 from __future__ import annotations
@@ -19,10 +21,10 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from scrollmt.fit import Fits, Hyper, fit, stack
+from scrollmt.fit import Fits, Hyper, Schedule, fit, stack
 from scrollmt.heads import AbstractHead
 from scrollmt.model import Backbone, Model, build
-from scrollmt.objective import Data, backbone_penalty, composed
+from scrollmt.objective import Data, backbone_penalty, composed, mean_nll
 from scrollmt.presets import Candidate, Preset
 
 Report = Callable[[str, int, int, float], None]
@@ -39,10 +41,16 @@ def penalised(
 
 @dataclass(frozen=True)
 class Selection:
-    """The chosen model, and how every candidate did."""
+    """The chosen models, who speaks for which task, and how every run did.
 
-    model: Model
-    candidate: Candidate
+    `committee` names, by task, the members whose laws are mixed; `lead` is the member with
+    the lowest validation NLL added over tasks, who speaks for all tasks under a preset
+    without committees.
+    """
+
+    members: list[Model]
+    lead: int
+    committee: dict[str, tuple[int, ...]]
     table: pd.DataFrame
     history: pd.DataFrame
     stop_reason: str
@@ -85,26 +93,57 @@ def train(
     backbone: Backbone | None = None,
     report: Report | None = None,
 ) -> list[Selection]:
-    """For every key, fit all candidates and keep the one with the lowest validation NLL.
+    """For every key, fit all candidates and let their validation NLL choose among them.
 
     Keys differ in starting values and, where the data has a leading axis of that length,
     in their windows. Everything of one architecture runs as one batch. A given `backbone`
     takes the place of the candidates' architectures; their numbers are still tried. An
     interrupt keeps the best of what has been trained so far.
     """
-    in_size = train.x.shape[-1]
     schedule = preset.schedule_for(len(train))
     groups = (
         {"given": list(preset.candidates)} if backbone is not None else _groups(preset.candidates)
     )
     results: list[list[_Result]] = [[] for _ in keys]
-    for members in groups.values():
-        label = members[0].name if backbone is None else type(backbone).__name__
-        # Keyed by name, so that a candidate starts alike whichever others are tried with it.
-        tag = zlib.crc32(label.encode())
-        starts, run_keys = [], []
-        for key in keys:
-            net_key, task_key, run_key = jax.random.split(jax.random.fold_in(key, tag), 3)
+    interrupted = False
+    try:
+        for members in groups.values():
+            batch = _train_group(
+                preset, heads, belief, train, valid, keys, backbone, members, schedule, report
+            )
+            for mine, new in zip(results, batch, strict=True):
+                mine += new
+            interrupted = batch[0][0].fits.interrupted
+            if interrupted:
+                break
+    except KeyboardInterrupt:
+        if not results[0]:
+            raise
+        interrupted = True
+    return [_choose(mine, preset.committee, schedule.eval_every, interrupted) for mine in results]
+
+
+def _train_group(
+    preset: Preset,
+    heads: Mapping[str, AbstractHead],
+    belief: str,
+    train: Data,
+    valid: Data,
+    keys: Sequence[PRNGKeyArray],
+    backbone: Backbone | None,
+    members: list[Candidate],
+    schedule: Schedule,
+    report: Report | None,
+) -> list[list[_Result]]:
+    """All runs of the candidates of one architecture as one batch; results by key."""
+    in_size = train.x.shape[-1]
+    label = members[0].name if backbone is None else type(backbone).__name__
+    # Keyed by name, so that a candidate starts alike whichever others are tried with it.
+    tag = zlib.crc32(label.encode())
+    starts, run_keys = [], []
+    for key in keys:
+        for start_key in jax.random.split(jax.random.fold_in(key, tag), preset.starts):
+            net_key, task_key, run_key = jax.random.split(start_key, 3)
             shape = members[0].architecture
             net = backbone if backbone is not None else shape.build(in_size, net_key)
             start = build(
@@ -117,40 +156,55 @@ def train(
             )
             starts += [start] * len(members)
             run_keys += [*jax.random.split(run_key, len(members))]
+    each = preset.starts * len(members)
 
-        def progress(step: int, steps: int, best: np.ndarray, label: str = label) -> None:
-            if report is not None:
-                report(label, step, steps, float(best.min()))
+    def progress(step: int, steps: int, best: np.ndarray) -> None:
+        if report is not None:
+            report(label, step, steps, float(best.min()))
 
-        began = time.perf_counter()
-        fits = fit(
-            stack(starts),
-            _repeated(train, len(members)),
-            _repeated(valid, len(members)),
-            objective=penalised,
-            hyper={
-                name: jnp.asarray(
-                    [getattr(c, name) for _ in keys for c in members], dtype=train.x.dtype
-                )
-                for name in ("learning_rate", "backbone_l2")
-            },
-            schedule=schedule,
-            keys=jnp.stack(run_keys),
-            progress=progress,
-        )
-        seconds = time.perf_counter() - began
-        for run in range(len(fits)):
-            owner, member = divmod(run, len(members))
-            results[owner].append(_Result(members[member], fits, run, seconds))
-        if fits.interrupted:
-            break
-    return [_choose(mine, schedule.eval_every) for mine in results]
+    judged = _repeated(valid, each)
+    began = time.perf_counter()
+    fits = fit(
+        stack(starts),
+        _repeated(train, each),
+        judged,
+        objective=penalised,
+        hyper={
+            name: jnp.tile(
+                jnp.asarray([getattr(c, name) for c in members], dtype=train.x.dtype),
+                len(keys) * preset.starts,
+            )
+            for name in ("learning_rate", "backbone_l2")
+        },
+        schedule=schedule,
+        keys=jnp.stack(run_keys),
+        progress=progress,
+    )
+    seconds = time.perf_counter() - began
+    by_task = {name: np.asarray(v) for name, v in _task_nll(fits.models, judged).items()}
+    results: list[list[_Result]] = [[] for _ in keys]
+    for run in range(len(fits)):
+        owner, place = divmod(run, each)
+        attempt, member = divmod(place, len(members))
+        nll = {name: float(values[run]) for name, values in by_task.items()}
+        results[owner].append(_Result(members[member], attempt, fits, run, nll, seconds))
+    return results
+
+
+@eqx.filter_jit
+def _task_nll(models: Model, valid: Data) -> dict[str, Array]:
+    axis = None if valid.x.ndim == 2 else 0
+    return eqx.filter_vmap(mean_nll, in_axes=(eqx.if_array(0), axis))(models, valid)
 
 
 class _Result(NamedTuple):
+    """One run: what it was and what it scored on validation, by task."""
+
     candidate: Candidate
+    start: int
     fits: Fits
     run: int
+    nll: dict[str, float]
     seconds: float
 
 
@@ -161,35 +215,81 @@ def _repeated(data: Data, times: int) -> Data:
     return jax.tree.map(lambda a: jnp.repeat(a, times, axis=0), data)
 
 
-def _choose(results: list[_Result], eval_every: int) -> Selection:
+def _choose(
+    results: list[_Result], committee: int | None, eval_every: int, interrupted: bool
+) -> Selection:
     table = pd.DataFrame(
         {
-            "candidate": c.name,
-            "learning_rate": c.learning_rate,
-            "backbone_l2": c.backbone_l2,
-            "validation_nll": float(fits.best_score[i]),
-            "best_step": int(fits.best_step[i]),
-            "steps": int(fits.steps[i]),
-            "stop_reason": fits.stop_reason[i],
-            "batch_seconds": seconds,
+            "candidate": r.candidate.name,
+            "learning_rate": r.candidate.learning_rate,
+            "backbone_l2": r.candidate.backbone_l2,
+            "start": r.start,
+            "validation_nll": float(r.fits.best_score[r.run]),
+            **{f"{name}_nll": nll for name, nll in r.nll.items()},
+            "best_step": int(r.fits.best_step[r.run]),
+            "steps": int(r.fits.steps[r.run]),
+            "stop_reason": r.fits.stop_reason[r.run],
+            "batch_seconds": r.seconds,
         }
-        for c, fits, i, seconds in results
+        for r in results
     )
-    if not np.isfinite(table["validation_nll"]).any():
+    finite = table[np.isfinite(table["validation_nll"])]
+    if finite.empty:
         raise ValueError(
             "no candidate has a finite validation score, not even at its starting values; "
             "look for extreme values in the inputs or targets"
         )
-    best = int(table["validation_nll"].idxmin())
+    best = int(finite["validation_nll"].idxmin())
     table["chosen"] = np.arange(len(table)) == best
-    candidate, fits, i, _ = results[best]
-    history = pd.DataFrame({name: values[i] for name, values in fits.history.items()})
+    tasks = list(results[0].nll)
+    if committee is None:
+        speakers = {name: [best] for name in tasks}
+    else:
+        # A task without validation labels scores zero everywhere: then the sum decides.
+        speakers = {
+            name: [*finite.nsmallest(committee, [f"{name}_nll", "validation_nll"]).index]
+            for name in tasks
+        }
+    kept = sorted({best}.union(*speakers.values()))
+    table["speaks_for"] = [
+        ", ".join(name for name in tasks if run in speakers[name]) for run in table.index
+    ]
+    lead = results[best]
+    history = pd.DataFrame({name: v[lead.run] for name, v in lead.fits.history.items()})
     history.insert(0, "step", eval_every * np.arange(1, len(history) + 1))
     return Selection(
-        model=fits.model(i),
-        candidate=candidate,
+        members=[results[run].fits.model(results[run].run) for run in kept],
+        lead=kept.index(best),
+        committee={name: tuple(kept.index(r) for r in runs) for name, runs in speakers.items()},
         table=table,
         history=history.dropna(subset="validation").reset_index(drop=True),
-        stop_reason=fits.stop_reason[i],
-        interrupted=any(result.fits.interrupted for result in results),
+        stop_reason=lead.fits.stop_reason[lead.run],
+        interrupted=interrupted,
+    )
+
+
+def joined(selections: Sequence[Selection], labels: Sequence[int]) -> Selection:
+    """Several selections as one ensemble: every task hears the committees of all of them.
+
+    `labels` tells them apart in the table; the best of them all leads.
+    """
+    best = min(selections, key=lambda s: float(s.table["validation_nll"].min()))
+    members: list[Model] = []
+    committee: dict[str, tuple[int, ...]] = {name: () for name in best.committee}
+    lead = 0
+    for selection in selections:
+        if selection is best:
+            lead = len(members) + selection.lead
+        for name, speakers in selection.committee.items():
+            committee[name] += tuple(len(members) + i for i in speakers)
+        members += selection.members
+    tables = (s.table.assign(seed=label) for s, label in zip(selections, labels, strict=True))
+    return Selection(
+        members=members,
+        lead=lead,
+        committee=committee,
+        table=pd.concat(tables, ignore_index=True),
+        history=best.history,
+        stop_reason=best.stop_reason,
+        interrupted=any(s.interrupted for s in selections),
     )

@@ -263,7 +263,8 @@ class DiscreteLaw(Law):
         name = type(self).__name__
         if table.shape[1] < 2:
             raise ValueError(f"{name}: log_probs has shape {table.shape}, need R >= 2 columns")
-        total = np.exp(logsumexp(table, axis=1))
+        with np.errstate(over="ignore"):  # numbers that large are no log masses and fail below
+            total = np.exp(table).sum(axis=1)
         bad = ~(np.abs(total - 1.0) <= MASS_TOLERANCE)
         if bad.any():
             row = int(np.flatnonzero(bad)[0])
@@ -391,4 +392,4 @@ def mix(laws: Sequence[LawT]) -> LawT:
     sizes = [len(law) for law in members]
     if len(set(sizes)) > 1:
         raise ValueError(f"mix: the laws hold different numbers of forecasts: {sizes}")
-    return type(members[0])._mix(members)
+    return members[0] if len(members) == 1 else type(members[0])._mix(members)

@@ -56,7 +56,9 @@ class Preset:
     `schedule` holds for small data; with minibatches it is stretched so that every window
     is seen at least `min_passes` times, with as many evaluations as before.
     `scale_targets` divides Gaussian targets by their sd for training; laws always come
-    back in the user's units.
+    back in the user's units. Every candidate is run from `starts` starting values; the
+    best `committee` runs on a task's own validation NLL speak for that task, and None
+    lets the best run on the sum speak for all.
     """
 
     name: str
@@ -65,6 +67,8 @@ class Preset:
     cov_floor: float
     scale_targets: bool
     min_passes: int = 1
+    starts: int = 1
+    committee: int | None = None
 
     def with_backbone(self, name: str) -> Preset:
         """Only the candidates of one name, or all of them for `"select"`."""
@@ -113,7 +117,7 @@ DEFAULT = Preset(
     name="default",
     candidates=tuple(
         Candidate("silu+ln", _TWO_LAYERS, learning_rate=0.01, backbone_l2=penalty)
-        for penalty in (1.0, 10.0, 100.0, 300.0)
+        for penalty in (1.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
     ),
     schedule=Schedule(
         steps=2250,
@@ -128,6 +132,8 @@ DEFAULT = Preset(
     cov_floor=1e-6,
     scale_targets=True,
     min_passes=20,
+    starts=2,
+    committee=3,
 )
 
 PRESETS = {preset.name: preset for preset in (DEFAULT, PAPER)}

@@ -27,15 +27,27 @@ class _Step(NamedTuple):
     lowest_allowed: bool
 
 
-# Where a law leaves mass outside the range of T, the inverse continues T's own branch
-# monotonically (expm1 below zero, the signed square), so that quantiles keep their order.
+def _log(x: np.ndarray) -> np.ndarray:
+    """log x, and -inf below zero, where an increasing continuation has to stay."""
+    with np.errstate(divide="ignore"):
+        return np.log(np.maximum(x, 0.0))
+
+
+def _log1p(x: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore"):
+        return np.log1p(np.maximum(x, -1.0))
+
+
+# A law can leave mass outside the range of T. There both directions continue T monotonically
+# (expm1 below zero, the signed square and root), so that quantiles keep their order and the
+# distribution function stays one; `checked` refuses such values as data.
 _STEPS: dict[str, _Step] = {
-    "log1p": _Step(np.log1p, np.expm1, lambda x: -np.log1p(x), -1.0, lowest_allowed=False),
-    "log": _Step(np.log, np.exp, lambda x: -np.log(x), 0.0, lowest_allowed=False),
+    "log1p": _Step(_log1p, np.expm1, lambda x: -_log1p(x), -1.0, lowest_allowed=False),
+    "log": _Step(_log, np.exp, lambda x: -_log(x), 0.0, lowest_allowed=False),
     "sqrt": _Step(
-        np.sqrt,
+        lambda x: np.sign(x) * np.sqrt(np.abs(x)),
         lambda y: np.sign(y) * np.square(y),
-        lambda x: -0.5 * np.log(x) - np.log(2.0),
+        lambda x: -0.5 * _log(np.abs(x)) - np.log(2.0),
         0.0,
         lowest_allowed=True,
     ),
@@ -57,7 +69,7 @@ class Transform:
         return Transform((*self.steps, step))
 
     def forward(self, x: ArrayLike) -> np.ndarray:
-        """T(x). NaN stays NaN; ``checked`` refuses values outside the domain."""
+        """T(x), continued outside the domain (``checked`` refuses it there); NaN stays NaN."""
         x = np.asarray(x)
         for step in self.steps:
             x = _STEPS[step].forward(x)

@@ -129,7 +129,7 @@ class Windowing:
         return recipe.windows_of(series)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Recipe:
     """All that a fitted model has to keep in order to read a series again; ``to_dict`` is JSON.
 
@@ -253,6 +253,9 @@ class Recipe:
             "time": self.time,
             "columns": plain(self.columns),
         }
+
+    def __repr__(self) -> str:
+        return f"Recipe(tasks={list(self.tasks)}, {self.windowing})"
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Recipe:

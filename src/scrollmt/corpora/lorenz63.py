@@ -52,6 +52,7 @@ from scrollmt.corpora.base import (
     steps_in,
 )
 from scrollmt.numerics import log_bucket_mass
+from scrollmt.observables import Observable, at_lead
 
 STEP = 0.005
 SIGMA_STEP = 2.0 * math.sqrt(STEP)
@@ -59,6 +60,13 @@ START = (1.0, 1.0, 25.0)
 SIGMA_START = 0.1
 BURN_IN = 2000
 GAP = 100
+
+# What `draw` asks of the state at the end of a window, as questions about a series.
+QUESTIONS: dict[str, Observable] = {
+    "state": at_lead("x"),
+    "event": at_lead("x") > 0,
+    "regime": at_lead("z").quantile_bands(4, edges_from="corpus"),
+}
 
 # Members are summed up in groups, whose differences show the Monte-Carlo error.
 # A window whose score has a larger variance than ROUGH_VAR hangs on a few lucky members.

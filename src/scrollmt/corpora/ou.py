@@ -47,11 +47,19 @@ from scrollmt.corpora.base import (
     steps_in,
 )
 from scrollmt.numerics import log_bucket_mass
+from scrollmt.observables import Observable, at_lead, over_window
 
 STEP = 0.01
 BARRIER = 1.5
 DECAY = math.exp(-STEP)
 SIGMA_STEP = math.sqrt(-math.expm1(-2 * STEP))
+
+# What `draw` asks of the grid points of a window, both ends counted, as questions about a series.
+QUESTIONS: dict[str, Observable] = {
+    "state": at_lead("x"),
+    "event": over_window("x", include_start=True).max() >= BARRIER,
+    "regime": over_window("x", include_start=True).mean().quantile_bands(4, edges_from="corpus"),
+}
 
 # Panels two kernel widths long with 12 Gauss-Legendre nodes integrate the step's kernel to
 # rounding error. Nine stationary deviations below the lowest start there is no mass left.
@@ -115,6 +123,32 @@ def draw(n: int = 6500, lead: float = 0.5, seed: int = 0) -> OU:
     event = (highest >= BARRIER).astype(np.int32)
     Y = {"state": end, "event": event, "regime": regime}
     return OU(X=start[:, None], Y=Y, lead=float(lead), edges=edges, seed=seed)
+
+
+def paths(n: int = 6500, lead: float = 0.5, seed: int = 0) -> NDArray[np.float32]:
+    """The grid points of the windows that `draw` makes of the same arguments, (n, steps + 1).
+
+    Laid end to end they are a series: `Windowing(history=1, lead=steps, stride=steps + 1)` cuts
+    `{"x": paths.ravel()}` into these windows, and several `leads` ask for a whole curve.
+    """
+    n = count_of("n", n, least=1)
+    with frozen_device():
+        return np.array(_points(generation_key(seed), n, steps_in(lead, STEP)))
+
+
+@partial(jax.jit, static_argnames=("n", "steps"))
+def _points(key: Key[Array, ""], n: int, steps: int) -> Float[Array, "N points"]:
+    """All points of `n` stationary paths, from the same noise as `_paths`."""
+    start_key, noise_key = jax.random.split(key)
+    start = jax.random.normal(start_key, (n,), jnp.float32)
+
+    def move(x: Float[Array, "N"], k: Int[Array, ""]) -> tuple[Array, Array]:
+        noise = jax.random.normal(jax.random.fold_in(noise_key, k), (n,), jnp.float32)
+        x = DECAY * x + SIGMA_STEP * noise
+        return x, x
+
+    later = jax.lax.scan(move, start, jnp.arange(steps))[1]
+    return jnp.concatenate([start[None], later]).T
 
 
 @partial(jax.jit, static_argnames=("n", "steps"))

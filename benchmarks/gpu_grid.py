@@ -1,0 +1,247 @@
+"""The weighted-sum grid on Lorenz as batches: 49 weights x 10 seeds on four backbones.
+
+    python benchmarks/gpu_grid.py            # on an accelerator, about three minutes
+    python benchmarks/gpu_grid.py --smoke    # anywhere, tiny
+
+Objective: MSE + l1 event NLL + l2 regime NLL as means over the windows, probit heads, point
+weights, the paper's schedule (Adam 0.03, full batch, at most 5,000 steps, patience 300).
+Prints, as they come: the time of each batch of 490 runs with compilation, the time of the
+whole grid, single runs one after the other and what 490 of them would take, the device's
+memory, and bytes per step beside the bandwidth reached.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+from timing import machine
+
+from scrollmt import Event, Gaussian, Ordinal
+from scrollmt.backbone import PAPER_BACKBONES, PAPER_WIDTH, paper_backbone
+from scrollmt.corpora import lorenz63
+from scrollmt.fit import Fits, fit, stack
+from scrollmt.intake import Scales, read_rows
+from scrollmt.model import Model, build
+from scrollmt.objective import Data, backbone_penalty
+from scrollmt.presets import PAPER
+from scrollmt.splits import random_split
+
+TASKS = {"state": Gaussian(), "event": Event(), "regime": Ordinal(4)}
+WEIGHTS = (0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+
+
+def losses(model: Model, data: Data) -> tuple[Array, Array, Array]:
+    """Mean squared error of the state, mean NLL of the event and of the regime."""
+    lines = model.project(data.x)
+    error = data.y["state"] - lines["state"][0]
+    nll = [
+        -jnp.mean(model.tasks[name].head.log_predictive(data.y[name], *lines[name]))
+        for name in ("event", "regime")
+    ]
+    return jnp.mean(error * error), nll[0], nll[1]
+
+
+def weighted_sum(model: Model, data: Data, hyper: Any, data_scale: Any) -> Array:
+    mse, event, regime = losses(model, data)
+    return (
+        mse
+        + hyper["event_weight"] * event
+        + hyper["regime_weight"] * regime
+        + hyper["backbone_l2"] * backbone_penalty(model)
+    )
+
+
+def score(model: Model, data: Data) -> Array:
+    """NLL added over tasks, the state as a Gaussian with the spread of its residuals."""
+    mse, event, regime = losses(model, data)
+    return 0.5 * jnp.log(2.0 * jnp.pi * jnp.e * mse) + event + regime
+
+
+def windows(seeds: int, n: int) -> tuple[Data, Data]:
+    """Training and validation windows of every seed's split, seeds first."""
+    corpus = lorenz63.draw(n=n)
+    parts = []
+    for seed in range(seeds):
+        split = random_split(len(corpus), seed)
+        rows = [
+            read_rows(corpus.X[i], {k: v[i] for k, v in corpus.Y.items()}, None, TASKS)
+            for i in (split.train, split.valid)
+        ]
+        scales = Scales.of(rows[0], TASKS, scale_targets=False)
+        parts.append(tuple(scales.data(r) for r in rows))
+    train, valid = (jax.tree.map(lambda *a: jnp.stack(a), *p) for p in zip(*parts, strict=True))
+    return train, valid
+
+
+def runs_of(backbone: str, seeds: int, train: Data, valid: Data) -> dict[str, Any]:
+    """The 49 weights of every seed, as arguments of `fit`."""
+    cells = [*itertools.product(WEIGHTS, WEIGHTS)]
+    starts = []
+    for seed in range(seeds):
+        net_key, task_key = jax.random.split(jax.random.key(seed))
+        net = paper_backbone(backbone, train.x.shape[-1], net_key)
+        starts.append(
+            build(net, TASKS, features=PAPER_WIDTH, belief="none", key=task_key, cov_floor=1e-4)
+        )
+    owner = np.repeat(np.arange(seeds), len(cells))
+    models = jax.tree.map(lambda a: a[owner] if eqx.is_array(a) else a, stack(starts))
+    event, regime = np.tile(np.asarray(cells, np.float32), (seeds, 1)).T
+    count = len(owner)
+    return {
+        "models": models,
+        "train": jax.tree.map(lambda a: a[owner], train),
+        "valid": jax.tree.map(lambda a: a[owner], valid),
+        "hyper": {
+            "learning_rate": jnp.full(count, 0.03),
+            "backbone_l2": jnp.full(count, 0.01),
+            "event_weight": jnp.asarray(event),
+            "regime_weight": jnp.asarray(regime),
+        },
+        "keys": jax.random.split(jax.random.key(0), count),
+    }
+
+
+def only(runs: dict[str, Any], run: int) -> dict[str, Any]:
+    return jax.tree.map(lambda a: a[run : run + 1] if eqx.is_array(a) else a, runs)
+
+
+def timed(runs: dict[str, Any], schedule: Any) -> tuple[float, Fits]:
+    began = time.perf_counter()
+    fits = fit(
+        runs["models"],
+        runs["train"],
+        runs["valid"],
+        objective=weighted_sum,
+        score=score,
+        hyper=runs["hyper"],
+        schedule=schedule,
+        keys=runs["keys"],
+    )
+    return time.perf_counter() - began, fits
+
+
+def step_bytes(runs: dict[str, Any]) -> tuple[float, float]:
+    """Bytes of one step of all runs: what the compiled step touches, and what it must touch.
+
+    The features of every window have to be written once and read once for the loss, and
+    read once more for the gradient; of the validation windows, written and read once.
+    """
+
+    def one(model: Model, train: Data, valid: Data, hyper: Any) -> Any:
+        value = eqx.filter_value_and_grad(weighted_sum)(model, train, hyper, 1.0)
+        return value, score(model, valid)
+
+    arrays, static = eqx.partition(runs["models"], eqx.is_array)
+
+    def every(arrays: Model, train: Data, valid: Data, hyper: Any) -> Any:
+        return jax.vmap(lambda a, *rest: one(eqx.combine(a, static), *rest))(
+            arrays, train, valid, hyper
+        )
+
+    with jax.default_matmul_precision("highest"):
+        compiled = (
+            jax.jit(every).lower(arrays, runs["train"], runs["valid"], runs["hyper"]).compile()
+        )
+    costs = compiled.cost_analysis()
+    costs = costs[0] if isinstance(costs, list) else costs
+    features = PAPER_WIDTH * 4.0 * len(runs["keys"])
+    data = sum(leaf.nbytes for leaf in jax.tree.leaves((runs["train"], runs["valid"])))
+    must = features * (3 * len(runs["train"]) + 2 * len(runs["valid"])) + data
+    return float(costs.get("bytes accessed", float("nan"))), must
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--smoke", action="store_true", help="two seeds, 300 windows, 40 steps")
+    parser.add_argument("--sequential", type=int, default=3, help="single runs to time")
+    parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
+    options = parser.parse_args()
+    seeds, n, steps = (2, 300, 40) if options.smoke else (10, 6500, PAPER.schedule.steps)
+    schedule = replace(PAPER.schedule, steps=steps)
+    figures: dict[str, Any] = {"machine": machine()}
+    print(figures["machine"], flush=True)
+
+    def say(name: str, **values: Any) -> None:
+        figures[name] = values
+        shown = "  ".join(
+            f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in values.items()
+        )
+        print(f"{name}: {shown}", flush=True)
+        if options.out is not None:
+            options.out.write_text(json.dumps(figures, indent=1) + "\n")
+
+    began = time.perf_counter()
+    train, valid = windows(seeds, n)
+    say("data", seconds=time.perf_counter() - began, train=len(train), valid=len(valid))
+
+    total = 0.0
+    prepared = {}
+    for backbone in PAPER_BACKBONES:
+        began = time.perf_counter()
+        prepared[backbone] = runs_of(backbone, seeds, train, valid)
+        _, fits = timed(prepared[backbone], schedule)
+        seconds = time.perf_counter() - began
+        total += seconds
+        say(
+            f"batch {backbone}",
+            runs=len(fits),
+            seconds_with_compilation=seconds,
+            steps_of_the_longest=int(fits.steps.max()),
+            steps_mean=float(fits.steps.mean()),
+            finite=int(np.isfinite(fits.best_score).sum()),
+            best_score=float(np.nanmin(fits.best_score)),
+        )
+    say("grid", runs=4 * len(fits), seconds=total, within_150_s=bool(total <= 150.0))
+    stats = jax.local_devices()[0].memory_stats() or {}
+    peak = float(stats.get("peak_bytes_in_use", float("nan")))
+    say("memory", peak_gib=peak / 2**30)
+
+    backbone = "tanh+ln"
+    runs = prepared[backbone]
+    again, fits = timed(runs, schedule)
+    longest = int(fits.steps.max())
+    touched, must = step_bytes(runs)
+    say(
+        f"bandwidth {backbone}",
+        seconds_without_compilation=again,
+        ms_per_step=1e3 * again / longest,
+        gb_per_step_compiled=touched / 1e9,
+        gb_per_step_must_move=must / 1e9,
+        tb_per_s_compiled=touched * longest / again / 1e12,
+        tb_per_s_must_move=must * longest / again / 1e12,
+    )
+
+    # One after the other: a few runs spread over the grid, each alone, compiled beforehand.
+    timed(only(runs, 0), replace(schedule))
+    picked = np.linspace(0, len(fits) - 1, options.sequential).astype(int)
+    alone, gaps = [], []
+    for run in picked:
+        seconds, single = timed(only(runs, int(run)), schedule)
+        alone.append(seconds)
+        gaps.append(abs(float(single.best_score[0]) - float(fits.best_score[run])))
+    estimate = float(np.mean(alone)) * len(fits)
+    say(
+        "one after the other",
+        single_runs_timed=len(alone),
+        seconds_a_run=float(np.mean(alone)),
+        estimate_for_the_batch=estimate,
+        speed_up=estimate / again,
+        speed_up_with_compilation=estimate
+        / figures[f"batch {backbone}"]["seconds_with_compilation"],
+        largest_gap_in_score=max(gaps),
+    )
+
+
+if __name__ == "__main__":
+    main()

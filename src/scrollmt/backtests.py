@@ -1,0 +1,184 @@
+r"""Refit at rolling origins and score what came next: how a forecaster would have done.
+
+Origin j trains on the windows before it, validates on the block that follows and is scored on
+the block after that. Seeds within an origin share its windows, so that only origins tell how
+far a score can be trusted. With $v_{js}$ the score at origin j and seed s,
+
+    v_j = mean_s v_js,      mean = mean_j v_j,      se = sd_j(v_j) / sqrt(J)
+
+Where training is full-batch all origins and seeds run as one program, the shorter ones filled up
+with rows of weight zero, which vanish exactly from the objective. In minibatches such rows would
+thin the batches out, so there the seeds of one origin run together, origin after origin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+from sklearn.base import clone
+
+from scrollmt.forecaster import Forecaster
+from scrollmt.objective import Data
+from scrollmt.portfolio import Selection, joined
+from scrollmt.presets import get_preset
+from scrollmt.splits import Split
+from scrollmt.training import Ready
+from scrollmt.windows import Embargo, Windows
+
+_KEYS = ["task", "metric"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Backtest:
+    """Scores of every refit.
+
+    - ``table``: tidy, with columns origin, tested_from (t of the first test window), seed, task,
+      metric, value.
+    - ``splits``: the windows of each origin; ``models``: the fitted forecasters by (origin, seed).
+    """
+
+    table: pd.DataFrame
+    splits: list[Split]
+    models: dict[tuple[int, int], Forecaster]
+
+    def by_origin(self) -> pd.DataFrame:
+        """Mean over the seeds of each origin: index (task, metric), one column an origin."""
+        means = self.table.groupby([*_KEYS, "origin"], sort=False)["value"].mean()
+        return means.unstack("origin")
+
+    def summary(self) -> pd.DataFrame:
+        """Mean and standard error between origins, by task and metric."""
+        return _between_origins(self.by_origin())
+
+    def minus(self, other: Backtest) -> pd.DataFrame:
+        """This backtest's scores minus another's, paired by origin: mean, se, and se's count.
+
+        ``ratio`` is mean / se: how many standard errors the difference is from none.
+        """
+        if not _same_windows(self.splits, other.splits):
+            raise ValueError("the two backtests differ in their splits, so origins do not pair")
+        difference = _between_origins(self.by_origin() - other.by_origin())
+        return difference.assign(ratio=difference["mean"] / difference["se"])
+
+    def plot(self, metric: str = "nll", ax: Any = None) -> Any:
+        """One line a task over the origins, with the range of its seeds; returns the axes."""
+        chosen = self.table[self.table["metric"] == metric]
+        if chosen.empty:
+            raise ValueError(
+                f"no metric {metric!r} in this backtest; there are "
+                f"{sorted(self.table['metric'].unique())}"
+            )
+        if ax is None:
+            import matplotlib.pyplot as plt
+
+            ax = plt.gca()
+        for task, mine in chosen.groupby("task", sort=False):
+            values = mine.groupby("tested_from")["value"]
+            (line,) = ax.plot(values.mean(), "o-", label=str(task))
+            low, high = values.min(), values.max()
+            ax.fill_between(low.index, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
+        ax.set_xlabel("tested from")
+        ax.set_ylabel(metric)
+        ax.legend(frameon=False)
+        return ax
+
+    def __repr__(self) -> str:
+        seeds = self.table["seed"].nunique()
+        head = f"Backtest(origins={len(self.splits)}, seeds={seeds}), mean and se between origins"
+        return f"{head}\n{self.summary()[['mean', 'se']].unstack('task').swaplevel(axis=1)}"
+
+
+def backtest(
+    windows: Windows,
+    model: Forecaster,
+    origins: int | Sequence[Split] = 5,
+    *,
+    seeds: Sequence[int] | None = None,
+    embargo: Embargo = "auto",
+) -> Backtest:
+    """Refit ``model`` (it is not changed) at each origin, once a seed, and score the refits.
+
+    ``origins``: how many rolling origins, or splits of your own. ``seeds``: by default the
+    model's own. ``embargo`` as in ``Windows.rolling_origins``; 0 is what the paper does. Quantile
+    edges of bands are learned anew from the training part of each origin.
+    """
+    splits = (
+        windows.rolling_origins(int(origins), embargo=embargo)
+        if isinstance(origins, int | np.integer)
+        else list(origins)
+    )
+    if model.seeds is not None:
+        raise ValueError(
+            "the model names the seeds of its members; use Forecaster(ensemble=M) instead, and "
+            "backtest(..., seeds=[...]) for refits"
+        )
+    wanted = [model.seed] if seeds is None else [int(seed) for seed in seeds]
+    if not wanted or len(set(wanted)) < len(wanted) or not splits:
+        raise ValueError(f"need origins and different seeds, got {len(splits)} and {wanted}")
+    parts = [windows.split(split) for split in splits]
+    ready = [
+        clone(model).set_params(validation=part.valid)._ready(part.train, None, None)
+        for part in parts
+    ]
+    refits = {seed: clone(model).set_params(seed=seed)._seeds() for seed in wanted}
+    members = [one for seeds_of in refits.values() for one in seeds_of]
+    trained = _trained(model, ready, members)
+    models: dict[tuple[int, int], Forecaster] = {}
+    tables = []
+    for origin, part in enumerate(parts):
+        runs = dict(zip(members, trained[origin], strict=True))
+        for seed, own in refits.items():
+            one = clone(model).set_params(seed=seed, validation=part.valid)
+            one._settle(ready[origin], joined([runs[k] for k in own], own))
+            models[origin, seed] = one
+            scores = one.evaluate(part.test).rename_axis(columns="metric").stack()
+            start = {"origin": origin, "tested_from": part.test.t[0], "seed": seed}
+            tables.append(scores.rename("value").reset_index().assign(**start))
+    columns = ["origin", "tested_from", "seed", *_KEYS, "value"]
+    table = pd.concat(tables, ignore_index=True)[columns].dropna(subset="value")
+    return Backtest(table.reset_index(drop=True), splits, models)
+
+
+def _trained(
+    model: Forecaster, ready: Sequence[Ready], seeds: Sequence[int]
+) -> list[list[Selection]]:
+    """For each origin, one selection a seed."""
+    if len(ready) == 1 or get_preset(model.preset).schedule.batch_size is not None:
+        return [model._train(one.train, one.valid, seeds, one.nats) for one in ready]
+    nats = float(np.mean([one.nats for one in ready]))
+    train = stacked([one.train for one in ready], len(seeds))
+    valid = stacked([one.valid for one in ready], len(seeds))
+    flat = iter(model._train(train, valid, [*seeds] * len(ready), nats))
+    return [[next(flat) for _ in seeds] for _ in ready]
+
+
+def stacked(parts: Sequence[Data], times: int = 1) -> Data:
+    """Data of several origins along a new first axis, each ``times`` over.
+
+    Filled up to the longest with rows of weight zero.
+    """
+    longest = max(map(len, parts))
+
+    def filled(array: jax.Array) -> jax.Array:
+        return jnp.pad(array, [(0, longest - len(array))] + [(0, 0)] * (array.ndim - 1))
+
+    even = [jax.tree.map(filled, part) for part in parts]
+    return jax.tree.map(lambda *a: jnp.repeat(jnp.stack(a), times, axis=0), *even)
+
+
+def _between_origins(values: pd.DataFrame) -> pd.DataFrame:
+    """Mean and standard error over the columns, one an origin."""
+    origins = values.count(axis=1)
+    se = values.std(axis=1, ddof=1) / np.sqrt(origins)
+    return pd.DataFrame({"mean": values.mean(axis=1), "se": se, "origins": origins})
+
+
+def _same_windows(first: Sequence[Split], second: Sequence[Split]) -> bool:
+    pairs = [(a.test, b.test) for a, b in zip(first, second, strict=False)]
+    return len(first) == len(second) and all(np.array_equal(a, b) for a, b in pairs)

@@ -1,0 +1,85 @@
+"""What a batch of runs costs: an estimate of its memory, and when a smaller batch pays.
+
+The estimate walks through a traced function and adds up the bytes of all values that are
+still needed at each point; the largest such sum is the peak. XLA fuses some of these values
+away, so the estimate errs on the safe side.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import Jaxpr, Var
+
+# A step passes a few times over what a run keeps alive. Saving this many bytes, added over
+# the steps that are left, is worth one compilation of some seconds (measured, see
+# docs/results/speed.md); an accelerator moves bytes a hundred times faster than a CPU.
+_BYTES_PER_COMPILATION = {"cpu": 2e10}
+_BYTES_PER_COMPILATION_ELSEWHERE = 3e12
+# With fewer windows than this in all runs together no sensible model fills a machine.
+_FEW_WINDOWS = 1_000_000
+
+
+def live_bytes(function: Callable[..., Any], *shapes: Any) -> int:
+    """Peak bytes of a function's arguments and intermediate values."""
+    return _peak(jax.make_jaxpr(function)(*shapes).jaxpr)
+
+
+def _bytes(variable: Any) -> int:
+    shape = getattr(variable.aval, "shape", ())
+    dtype = getattr(variable.aval, "dtype", np.dtype(np.float32))
+    return math.prod(shape) * getattr(dtype, "itemsize", 4)
+
+
+def _peak(jaxpr: Jaxpr) -> int:
+    last_use: dict[Var, int] = {}
+    for place, equation in enumerate(jaxpr.eqns):
+        last_use.update({v: place for v in equation.invars if isinstance(v, Var)})
+    last_use.update({v: len(jaxpr.eqns) for v in jaxpr.outvars if isinstance(v, Var)})
+    alive = peak = sum(_bytes(v) for v in (*jaxpr.invars, *jaxpr.constvars))
+    for place, equation in enumerate(jaxpr.eqns):
+        inner = [_peak(sub) - sum(map(_bytes, sub.invars)) for sub in _inner(equation.params)]
+        alive += sum(map(_bytes, equation.outvars))
+        peak = max(peak, alive + max([0, *inner]))
+        used = {v for v in (*equation.invars, *equation.outvars) if isinstance(v, Var)}
+        alive -= sum(_bytes(v) for v in used if last_use.get(v, place) == place)
+    return peak
+
+
+def _inner(params: dict[str, Any]) -> list[Jaxpr]:
+    """The functions that an equation calls."""
+    found = (getattr(p, "jaxpr", p) for p in params.values())
+    return [p for p in found if isinstance(p, Jaxpr)]
+
+
+def _half_of_the_memory() -> float:
+    stats = jax.local_devices()[0].memory_stats()
+    if stats and "bytes_limit" in stats:
+        return 0.5 * stats["bytes_limit"]
+    try:
+        return 0.5 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):  # a system that does not tell
+        return math.inf
+
+
+def cut(
+    runs: int, budget: float | None, windows: int, run_bytes: Callable[[], int]
+) -> list[np.ndarray]:
+    """Runs in as few equal parts as fit the budget; the last repeats a run to fill its places."""
+    if budget is None and windows < _FEW_WINDOWS:
+        return [np.arange(runs)]
+    limit = _half_of_the_memory() if budget is None else budget
+    parts = math.ceil(runs / max(1, int(min(limit // run_bytes(), runs))))
+    size = math.ceil(runs / parts)
+    return [np.minimum(np.arange(i, i + size), runs - 1) for i in range(0, runs, size)]
+
+
+def pays(saved_bytes: float) -> bool:
+    """Whether a smaller batch is worth its compilation."""
+    platform = jax.default_backend()
+    return saved_bytes > _BYTES_PER_COMPILATION.get(platform, _BYTES_PER_COMPILATION_ELSEWHERE)

@@ -1,0 +1,256 @@
+r"""The compiled part of training: Adam on one vector per run, scored and kept, many runs at once.
+
+$$\theta \leftarrow \theta - \gamma_t\, \hat m / (\sqrt{\hat v} + \epsilon), \qquad
+  \theta^\star = \arg\min_t \text{score}(\theta_t)$$
+
+Within the program a run's parameters are one vector `(P,)`, so that an update is a handful
+of kernels whatever the model. A run that has ended stays as it is.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, runtime_checkable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Key
+
+from scrollmt.model import Model
+from scrollmt.objective import Data
+
+Hyper = dict[str, Any]
+Objective = Callable[[Model, Data, Hyper, float | Array], Float[Array, ""]]
+Score = Callable[[Model, Data], Float[Array, ""]]
+
+STOP_REASONS = ("running", "steps", "patience", "nonfinite", "interrupted")
+RUNNING, STEPS, PATIENCE, NONFINITE, INTERRUPTED = range(len(STOP_REASONS))
+
+
+@runtime_checkable
+class Stream(Protocol):
+    """Training windows that are read from elsewhere, some minibatches at a time."""
+
+    def __len__(self) -> int:
+        """How many windows one pass holds."""
+
+    def minibatches(self, key: Key[Array, ""], steps: int, batch: int) -> Iterator[Data]:
+        """Without end: data whose leaves begin with the axes `(steps, batch)`."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long and how a run is trained; part of the compiled program.
+
+    `learning_rate` itself is numeric and differs by run (`hyper["learning_rate"]`).
+    The rate rises linearly over `warmup` steps and then follows a half cosine down to
+    `final_rate` times itself; 1.0 keeps it constant. `average` is the decay of an
+    exponential moving average of the parameters, which is then what is scored and kept.
+    """
+
+    steps: int = 5000
+    batch_size: int | None = None
+    eval_every: int = 1
+    patience: int = 300
+    warmup: int = 0
+    final_rate: float = 1.0
+    average: float = 0.0
+    b1: float = 0.9
+    b2: float = 0.999
+    eps: float = 1e-8
+
+    def rate(self, step: Array) -> Array:
+        """The share of the learning rate at a step."""
+        rise = jnp.minimum(1.0, (step + 1.0) / max(1, self.warmup))
+        progress = jnp.clip((step - self.warmup) / max(1, self.steps - self.warmup), 0.0, 1.0)
+        cosine = 0.5 * (1.0 + jnp.cos(jnp.pi * progress))
+        return rise * (self.final_rate + (1.0 - self.final_rate) * cosine)
+
+
+class Run(eqx.Module):
+    """Everything that moves; each leaf has a leading axis of runs outside of `_advance`."""
+
+    params: Float[Array, "*B P"]
+    optimiser: Any
+    averaged: Float[Array, "*B P"]
+    best: Float[Array, "*B P"]
+    best_score: Array
+    best_step: Array
+    step: Array
+    waited: Array
+    status: Array
+    key: Key[Array, "*B"]
+
+
+def _optimiser(schedule: Schedule) -> optax.GradientTransformation:
+    return optax.scale_by_adam(b1=schedule.b1, b2=schedule.b2, eps=schedule.eps)
+
+
+def _flat(params: Model) -> Float[Array, " P"]:
+    leaves = jax.tree.leaves(params)
+    dtype = jnp.result_type(*leaves) if leaves else float
+    return jnp.concatenate([jnp.zeros(0, dtype), *(leaf.ravel() for leaf in leaves)])
+
+
+def _shaped(flat: Float[Array, " P"], template: Model) -> Model:
+    """Parameters in the shapes of a template, which holds one run's `ShapeDtypeStruct`s."""
+    leaves, structure = jax.tree.flatten(template)
+    ends = np.cumsum([leaf.size for leaf in leaves])
+    parts = jnp.split(flat, ends[:-1]) if leaves else []
+    return jax.tree.unflatten(
+        structure,
+        [p.reshape(t.shape).astype(t.dtype) for p, t in zip(parts, leaves, strict=True)],
+    )
+
+
+def template_of(params: Model) -> Model:
+    return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), params)
+
+
+def _rows(key: Key[Array, "*B"], windows: int, count: int, batch: int) -> Array:
+    """Row numbers of `count` minibatches: shuffled passes, each window once a pass."""
+    passes = math.ceil(count * batch / windows)
+    keys = jax.random.split(key, passes)
+    order = jax.vmap(lambda k: jax.random.permutation(k, windows))(keys)
+    return order.reshape(-1)[: count * batch].reshape(count, batch)
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is compiled: everything of `fit` that is not a number."""
+
+    static: Model
+    template: Model
+    objective: Objective
+    score: Score
+    schedule: Schedule
+    rounds: int
+    windows: int
+    streamed: bool
+
+    def __hash__(self) -> int:
+        return hash((self.objective, self.score, self.schedule, self.rounds, self.windows))
+
+    @property
+    def batch(self) -> int | None:
+        size = self.schedule.batch_size
+        return None if size is None else min(size, self.windows)
+
+    def model(self, flat: Float[Array, " P"], fixed: Model) -> Model:
+        return eqx.combine(_shaped(flat, self.template), fixed, self.static)
+
+    def flat_like(self) -> jax.ShapeDtypeStruct:
+        """The shape and type of one run's parameters as a vector."""
+        return jax.eval_shape(_flat, self.template)
+
+    def feed(self, stream: Stream, key: Key[Array, ""]) -> Iterator[Data]:
+        """Minibatches for one round after the other."""
+        assert self.batch is not None
+        return stream.minibatches(key, self.schedule.eval_every, self.batch)
+
+    def value(self, flat: Array, fixed: Model, data: Data) -> Array:
+        return self.score(self.model(flat, fixed), data)
+
+    def loss(self, flat: Array, fixed: Model, data: Data, hyper: Hyper) -> Array:
+        data_scale = 1.0 if self.batch is None else self.windows / self.batch
+        return self.objective(self.model(flat, fixed), data, hyper, data_scale)
+
+
+def _advance_one(
+    run: Run, fixed: Model, train: Data, valid: Data, hyper: Hyper, *, program: Program
+) -> tuple[Run, tuple[Array, Array]]:
+    """One run `rounds` evaluations further; a run that has ended stays as it is."""
+    schedule, batch = program.schedule, program.batch
+    optimiser = _optimiser(schedule)
+
+    def step(run: Run, rows: Any) -> tuple[Run, Array]:
+        data = train if rows is None else rows if isinstance(rows, Data) else train.take(rows)
+        loss, grads = jax.value_and_grad(program.loss)(run.params, fixed, data, hyper)
+        direction, moments = optimiser.update(grads, run.optimiser)
+        rate = hyper["learning_rate"] * schedule.rate(run.step)
+        params = run.params - (rate * direction).astype(run.params.dtype)
+        averaged = params
+        if schedule.average:
+            # A young average forgets faster, so the starting values do not linger in it.
+            keep = jnp.minimum(schedule.average, (1.0 + run.step) / (10.0 + run.step))
+            averaged = keep * run.averaged + (1.0 - keep) * params
+        moved = replace(run, params=params, optimiser=moments, averaged=averaged, step=run.step + 1)
+        going = run.status == RUNNING
+        # A sum of squares is non-finite exactly when a term is, or when the step is hopeless.
+        finite = jnp.isfinite(loss) & jnp.isfinite(jnp.sum(grads * grads))
+        kept = jax.tree.map(lambda n, o: jnp.where(going & finite, n, o), moved, run)
+        return replace(kept, status=jnp.where(going & ~finite, NONFINITE, run.status)), loss
+
+    def one_round(run: Run, _: None) -> tuple[Run, tuple[Array, Array]]:
+        going = run.status == RUNNING
+        rows: Any = None
+        key = run.key
+        if program.streamed:
+            rows = train
+        elif batch is not None:
+            key, draw = jax.random.split(run.key)
+            rows = _rows(draw, program.windows, schedule.eval_every, batch)
+        run, losses = jax.lax.scan(step, run, rows, length=schedule.eval_every)
+        # A run that broke within the round stands at its last finite parameters: score those.
+        value = program.value(run.averaged, fixed, valid)
+        better = going & (value < run.best_score)
+        waited = jnp.where(better, 0, run.waited + going)
+        status = run.status
+        for ended, reason in (
+            (~jnp.isfinite(value), NONFINITE),
+            (waited >= schedule.patience, PATIENCE),
+            (run.step >= schedule.steps, STEPS),
+        ):
+            status = jnp.where((status == RUNNING) & ended, reason, status)
+        run = replace(
+            run,
+            best=jnp.where(better, run.averaged, run.best),
+            best_score=jnp.where(better, value, run.best_score),
+            best_step=jnp.where(better, run.step, run.best_step),
+            waited=waited,
+            status=status,
+            key=key,
+        )
+        return run, (jnp.where(going, losses[-1], jnp.nan), jnp.where(going, value, jnp.nan))
+
+    return jax.lax.scan(one_round, run, None, length=program.rounds)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def advance(
+    program: Program, runs: Run, fixed: Model, train: Data, valid: Data, hyper: Hyper
+) -> tuple[Run, tuple[Array, Array]]:
+    """All runs a few rounds further; data with two axes of `x` serves every run."""
+    axes = (0, 0, None if program.streamed else data_axis(train), data_axis(valid), 0)
+    one = functools.partial(_advance_one, program=program)
+    return jax.vmap(one, in_axes=axes)(runs, fixed, train, valid, hyper)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def start(
+    program: Program, params: Model, fixed: Model, valid: Data, keys: Key[Array, " B"]
+) -> Run:
+    def one(params: Model, fixed: Model, valid: Data, key: Key[Array, "*B"]) -> Run:
+        flat = _flat(params)
+        value = program.value(flat, fixed, valid)
+        zero = jnp.zeros((), jnp.int32)
+        status = jnp.where(jnp.isfinite(value), zero + RUNNING, zero + NONFINITE)
+        moments = _optimiser(program.schedule).init(flat)
+        return Run(flat, moments, flat, flat, value, zero, zero, zero, status, key)
+
+    return jax.vmap(one, in_axes=(0, 0, data_axis(valid), 0))(params, fixed, valid, keys)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def finish(program: Program, runs: Run) -> Model:
+    return jax.vmap(lambda flat: _shaped(flat, program.template))(runs.best)
+
+
+def data_axis(data: Data) -> int | None:
+    return 0 if data.x.ndim == 3 else None

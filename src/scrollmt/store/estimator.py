@@ -1,0 +1,112 @@
+"""What a fitted estimator keeps beside its model: parameters, scales, and how the fit went."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from scrollmt.intake import Scales
+from scrollmt.model import Backbone
+from scrollmt.store import parts
+from scrollmt.store.folder import ModelFolderError, read_folder, write_folder
+from scrollmt.windows import Recipe
+
+
+def save_estimator(fitted: Any, path: str | os.PathLike) -> None:
+    """Write a fitted estimator to a new folder."""
+    models: list[dict[str, Any]] = []
+    arrays: parts.Arrays = {}
+    for number, member in enumerate(fitted.members_):
+        model, own = parts.model_to_parts(member, fitted.n_features_in_)
+        models.append(model)
+        arrays |= {f"{number}/{path}": array for path, array in own.items()}
+    tasks, starts = parts.heads_to_parts(fitted.tasks_)
+    lead = next((i for i, m in enumerate(fitted.members_) if m is fitted.model_), None)
+    if lead is None:
+        raise ValueError("model_ is none of the members_; replace both, then save")
+    write_folder(
+        path,
+        {
+            "members": models,
+            "lead": lead,
+            "committee": {name: list(c) for name, c in fitted.committee_.items()},
+            "estimator": {
+                "task_order": list(tasks),
+                "tasks": tasks,
+                "preset": parts.preset_to_json(fitted.preset),
+                "belief": fitted.belief,
+                "backbone": fitted.backbone if isinstance(fitted.backbone, str) else None,
+                "validation": fitted.validation if isinstance(fitted.validation, Real) else None,
+                "seed": fitted.seed,
+                "ensemble": fitted.ensemble,
+                "seeds": None if fitted.seeds is None else [int(s) for s in fitted.seeds],
+                "verbose": fitted.verbose,
+            },
+            "scales": asdict(fitted.scales_),
+            "recipe": None if fitted.recipe_ is None else fitted.recipe_.to_dict(),
+            "feature_names": getattr(fitted, "feature_names_in_", None),
+            "candidates": parts.table_to_dict(fitted.candidates_),
+            "history": parts.table_to_dict(fitted.history_),
+            "validation_nll": fitted.validation_nll_,
+            "stop_reason": fitted.stop_reason_,
+        },
+        {**arrays, **{f"tasks{path}": array for path, array in starts.items()}},
+    )
+
+
+def load_estimator(
+    make: Callable[..., Any], path: str | os.PathLike, backbone: Backbone | None
+) -> Any:
+    """The estimator that `save_estimator` wrote; `make` is its class."""
+    content, arrays = read_folder(path)
+    try:
+        given = content["estimator"]
+        members = []
+        for number, model in enumerate(content["members"]):
+            mark = f"{number}/"
+            own = {n.removeprefix(mark): a for n, a in arrays.items() if n.startswith(mark)}
+            members.append(parts.model_from_parts(model, own, backbone=backbone))
+        starts = {n.removeprefix("tasks"): a for n, a in arrays.items() if n.startswith("tasks")}
+        tasks = {name: given["tasks"][name] for name in given["task_order"]}
+        out = make(
+            parts.heads_from_parts(tasks, starts),
+            preset=parts.preset_from_json(given["preset"]),
+            belief=given["belief"],
+            backbone=given["backbone"] if backbone is None else backbone,
+            validation=given["validation"],
+            seed=given["seed"],
+            ensemble=given["ensemble"],
+            seeds=given["seeds"],
+            verbose=given["verbose"],
+        )
+        if content["recipe"] is not None:
+            out.recipe = Recipe.from_dict(content["recipe"])
+        out.recipe_ = out.recipe
+        out.tasks_ = dict(out.tasks)
+        out.members_ = members
+        out.committee_ = {name: tuple(content["committee"][name]) for name in tasks}
+        out.model_ = out.members_[content["lead"]]
+        scales = content["scales"]
+        out.scales_ = Scales(
+            np.asarray(scales["x_mean"]),
+            np.asarray(scales["x_sd"]),
+            scales["offset"],
+            scales["scale"],
+        )
+        out.candidates_ = parts.table_from_dict(content["candidates"])
+        out.history_ = parts.table_from_dict(content["history"])
+        out.validation_nll_ = content["validation_nll"]
+        out.stop_reason_ = content["stop_reason"]
+        out.n_features_in_ = content["members"][0]["in_size"]
+        if content["feature_names"] is not None:
+            out.feature_names_in_ = np.asarray(content["feature_names"], dtype=object)
+    except ModelFolderError:
+        raise
+    except Exception as error:  # what a stranger wrote may be wrong in any way there is
+        raise ModelFolderError(f"{path} is not a complete model folder: {error}") from error
+    return out

@@ -1,0 +1,116 @@
+"""A folder of two files that vouch for each other.
+
+    model.safetensors   arrays by name
+    model.json          format, schema version, a description, and a SHA-256 over both files
+
+Writing goes to a hidden folder beside the target that is renamed at the end: a folder that
+exists is complete. JSON has no NaN and no infinity, so neither is ever written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+SCHEMA_VERSION = 1
+FORMAT = "scrollmt model"
+TENSORS, DESCRIPTION = "model.safetensors", "model.json"
+
+Arrays = dict[str, np.ndarray]
+
+
+class ModelFolderError(ValueError):
+    """A folder that is not a complete, untouched scrollmt model."""
+
+
+def write_folder(path: str | os.PathLike, description: dict[str, Any], arrays: Arrays) -> None:
+    """Write a new model folder; an existing path is never overwritten."""
+    target = Path(path)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise FileExistsError(
+            f"{target} exists and is not an empty folder; choose another path or remove it"
+        )
+    tensors = save_tensors({name: np.asarray(a, order="C") for name, a in arrays.items()})
+    head = {
+        "format": FORMAT,
+        "schema_version": SCHEMA_VERSION,
+        "scrollmt_version": version("scrollmt"),
+    }
+    content = {**head, **description}
+    content["sha256"] = _digest(content, tensors)
+    text = json.dumps(content, indent=2, allow_nan=False, default=_plain) + "\n"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft = target.parent / f".{target.name}-{secrets.token_hex(8)}"
+    draft.mkdir()
+    try:
+        (draft / TENSORS).write_bytes(tensors)
+        (draft / DESCRIPTION).write_text(text, encoding="utf-8")
+        if target.exists():
+            target.rmdir()
+        draft.rename(target)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+
+
+def read_folder(path: str | os.PathLike) -> tuple[dict[str, Any], Arrays]:
+    """The description and arrays of a model folder, checked against their digest."""
+    folder = Path(path)
+    if not folder.is_dir():
+        raise ModelFolderError(f"{folder} is not a folder; save a model there first")
+    try:
+        text = (folder / DESCRIPTION).read_bytes().decode("utf-8")
+        tensors = (folder / TENSORS).read_bytes()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelFolderError(
+            f"{folder} is not a scrollmt model: it needs {DESCRIPTION} and {TENSORS} ({error})"
+        ) from None
+    try:
+        content = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise ModelFolderError(f"{folder / DESCRIPTION} is damaged: {error}") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise ModelFolderError(f"{folder / DESCRIPTION} does not describe a scrollmt model")
+    if content.get("schema_version") != SCHEMA_VERSION:
+        raise ModelFolderError(
+            f"{folder} has schema version {content.get('schema_version')}, this scrollmt reads "
+            f"{SCHEMA_VERSION}; use the version that wrote it ({content.get('scrollmt_version')})"
+        )
+    stated = content.pop("sha256", None)
+    if stated != _digest(content, tensors):
+        raise ModelFolderError(
+            f"{folder} was changed or cut short after it was saved: its SHA-256 does not match"
+        )
+    try:
+        return content, load_tensors(tensors)
+    except SafetensorError as error:
+        raise ModelFolderError(f"{folder / TENSORS} is damaged: {error}") from None
+
+
+def _digest(content: dict[str, Any], tensors: bytes) -> str:
+    canonical = json.dumps(
+        content, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_plain
+    )
+    return hashlib.sha256(canonical.encode() + b"\0" + tensors).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's scalars and arrays as what JSON knows."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    raise TypeError(f"a {type(value).__name__} cannot be saved: {value!r:.60}")
+
+
+def _refuse_constant(token: str) -> NoReturn:
+    raise ValueError(f"{token} is not JSON")

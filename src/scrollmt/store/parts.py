@@ -1,0 +1,226 @@
+"""A model taken apart into a JSON description of its structure and its arrays by path, and back.
+
+What scrollmt owns (heads, beliefs, `Dense` backbones, presets) is rebuilt by name. A user's
+backbone is not code that a file could hold: the user gives it again, and its features at fixed
+points, stored beside its arrays, tell whether it is the same one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+
+from scrollmt.backbone import Dense
+from scrollmt.beliefs import BELIEFS
+from scrollmt.fit import Schedule
+from scrollmt.heads import AbstractHead, Categorical, Event, Gaussian, Ordinal
+from scrollmt.model import Backbone, Model, Task
+from scrollmt.presets import Architecture, Candidate, Preset
+from scrollmt.store.folder import Arrays, ModelFolderError
+
+ENABLE_X64 = "call jax.config.update('jax_enable_x64', True) first"
+
+
+def table_to_dict(table: pd.DataFrame) -> dict[str, list[Any]]:
+    return {
+        str(name): [None if isinstance(v, float) and not math.isfinite(v) else v for v in values]
+        for name, values in table.to_dict(orient="list").items()
+    }
+
+
+def table_from_dict(stored: Mapping[str, list[Any]]) -> pd.DataFrame:
+    def column(values: list[Any]) -> pd.Series:
+        # A column of nothing but null says no type of its own: it was numbers that failed.
+        return pd.Series(values, dtype=float if all(v is None for v in values) else None)
+
+    return pd.DataFrame({name: column(values) for name, values in stored.items()})
+
+
+def preset_to_json(preset: str | Preset) -> str | dict[str, Any]:
+    """A preset by name where it was given so, else by its fields."""
+    if isinstance(preset, str):
+        return preset
+    if type(preset) is not Preset:
+        raise ValueError(
+            f"the preset is a {type(preset).__name__}, which could not be rebuilt from a file; "
+            "only a plain Preset can be saved"
+        )
+    return asdict(preset)
+
+
+def preset_from_json(stored: str | dict[str, Any]) -> str | Preset:
+    if isinstance(stored, str):
+        return stored
+    candidates = []
+    for fields in stored["candidates"]:
+        shape = fields["architecture"]
+        shape = Architecture(**{**shape, "widths": tuple(shape["widths"])})
+        candidates.append(Candidate(**{**fields, "architecture": shape}))
+    schedule = Schedule(**stored["schedule"])
+    return Preset(**{**stored, "candidates": tuple(candidates), "schedule": schedule})
+
+
+def heads_to_parts(heads: Mapping[str, AbstractHead]) -> tuple[dict[str, Any], Arrays]:
+    """Heads by name, and their parameters."""
+    described: dict[str, Any] = {}
+    for name, head in heads.items():
+        # A subclass may override anything, so only the very classes can be saved by name.
+        if type(head) not in (Gaussian, Event, Ordinal, Categorical):
+            raise ValueError(
+                f"task {name!r}: the head {type(head).__name__} is not one of scrollmt's own "
+                "(Gaussian, Event, Ordinal, Categorical) and could not be rebuilt from a file"
+            )
+        described[name] = {"kind": type(head).__name__}
+        if isinstance(head, (Ordinal, Categorical)):
+            described[name]["R"] = head.classes
+    return described, _arrays(dict(heads))
+
+
+def heads_from_parts(described: Mapping[str, Any], arrays: Arrays) -> dict[str, AbstractHead]:
+    filled = _filled({name: _head(stored) for name, stored in described.items()}, arrays)
+    # JAX sorts the keys of a mapping; the user's order is that of the description.
+    return {name: filled[name] for name in described}
+
+
+def _head(stored: dict[str, Any]) -> AbstractHead:
+    match stored:
+        case {"kind": "Gaussian"}:
+            return Gaussian()
+        case {"kind": "Event"}:
+            return Event()
+        case {"kind": "Ordinal", "R": int(classes)}:
+            return Ordinal(classes)
+        case {"kind": "Categorical", "R": int(classes)}:
+            return Categorical(classes)
+    raise ModelFolderError(f"unknown head {stored!r}")
+
+
+def model_to_parts(model: Model, in_size: int) -> tuple[dict[str, Any], Arrays]:
+    """A JSON description of a model's structure, and its arrays by path."""
+    heads, _ = heads_to_parts({name: task.head for name, task in model.tasks.items()})
+    tasks = {}
+    for name, task in model.tasks.items():
+        family = next((f for f, kind in BELIEFS.items() if type(task.belief) is kind), None)
+        if family is None:
+            raise ValueError(
+                f"task {name!r}: the belief {type(task.belief).__name__} is not one of scrollmt's "
+                f"own ({', '.join(BELIEFS)}) and could not be rebuilt from a file"
+            )
+        floor = getattr(task.belief, "cov_floor", 0.0)
+        tasks[name] = {"head": heads[name], "belief": family, "cov_floor": floor}
+    features = next(iter(model.tasks.values())).belief.mu.shape[-1]
+    arrays = {f"model{path}": array for path, array in _arrays(model).items()}
+    backbone: dict[str, Any]
+    if type(model.backbone) is Dense:
+        net = model.backbone
+        backbone = {
+            "kind": "Dense",
+            "widths": [w.shape[0] for w in net.weights],
+            "activation": net.activation,
+            "bias": net.biases is not None,
+            "norm": net.norm,
+        }
+    else:
+        backbone = {"kind": "given", "type": type(model.backbone).__name__}
+        arrays["probe"] = _probe(model, in_size)
+    description = {"in_size": in_size, "features": features, "backbone": backbone, "tasks": tasks}
+    return description, arrays
+
+
+def model_from_parts(
+    description: dict[str, Any], arrays: Arrays, *, backbone: Backbone | None = None
+) -> Model:
+    """The model of `model_to_parts`, bit for bit.
+
+    A backbone that is not one of scrollmt's own has to be given as a module of the same
+    structure; its arrays are replaced by the stored ones.
+    """
+    stored, in_size = description["backbone"], description["in_size"]
+    own = stored["kind"] == "Dense"
+    if own and backbone is not None:
+        raise ModelFolderError("the backbone is scrollmt's own and stored; leave out backbone=")
+    if own:
+        backbone = Dense(
+            in_size,
+            stored["widths"],
+            activation=stored["activation"],
+            bias=stored["bias"],
+            norm=stored["norm"],
+            key=jax.random.key(0),
+        )
+    elif backbone is None:
+        raise ModelFolderError(
+            f"the backbone is a {stored['type']}, which scrollmt cannot rebuild; "
+            "pass load(path, backbone=...) with a module of the same structure"
+        )
+    tasks = {}
+    for name, task in description["tasks"].items():
+        head = _head(task["head"])
+        belief = BELIEFS[task["belief"]].init(
+            description["features"],
+            jax.random.key(0),
+            rows=head.rows,
+            cov_floor=task["cov_floor"],
+        )
+        tasks[name] = Task(head, belief, jnp.zeros(()))
+    paths = {n.removeprefix("model"): a for n, a in arrays.items() if n.startswith("model")}
+    model = _filled(Model(backbone, tasks), paths)
+    # Same shapes, another activation: only what the module computes can tell.
+    if not own and not _same(_probe(model, in_size), arrays["probe"]):
+        raise ModelFolderError(
+            f"the backbone given ({type(backbone).__name__}) has the stored arrays but computes "
+            f"something else than the saved one ({stored['type']})"
+        )
+    return model
+
+
+def _probe(model: Model, in_size: int) -> np.ndarray:
+    """Features at a few fixed points: a fingerprint of what a backbone computes."""
+    dtype = next(iter(model.tasks.values())).belief.mu.dtype
+    points = np.sin(np.arange(1.0, 1.0 + 4 * in_size)).reshape(4, in_size)
+    with jax.default_matmul_precision("highest"):
+        return np.asarray(model.features(jnp.asarray(points, dtype)))
+
+
+def _same(found: np.ndarray, stored: np.ndarray) -> bool:
+    """Equal but for what another machine's rounding may change."""
+    return found.shape == stored.shape and bool(
+        np.allclose(found, stored, rtol=1e-3, atol=1e-3 * float(np.abs(stored).max()))
+    )
+
+
+def _leaves(tree: Any) -> list[tuple[str, Any]]:
+    paths, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return [(jax.tree_util.keystr(path), leaf) for path, leaf in paths if eqx.is_array(leaf)]
+
+
+def _arrays(tree: Any) -> Arrays:
+    return {path: np.asarray(leaf) for path, leaf in _leaves(tree)}
+
+
+def _filled(skeleton: Any, arrays: Arrays) -> Any:
+    """The skeleton with its arrays replaced by the stored ones, in the stored precision."""
+    expected = {path: np.shape(leaf) for path, leaf in _leaves(skeleton)}
+    found = {path: a.shape for path, a in arrays.items()}
+    if expected != found:
+        wrong = min(p for p in {**expected, **found} if expected.get(p) != found.get(p))
+        raise ModelFolderError(
+            f"the stored arrays do not fit the structure, first at {wrong!r}: "
+            f"expected shape {expected.get(wrong)}, found {found.get(wrong)}"
+        )
+    if any(a.dtype == np.float64 for a in arrays.values()) and (
+        jnp.result_type(float) != np.float64
+    ):
+        raise ModelFolderError(
+            f"the model was fitted in float64 and JAX is set to float32; {ENABLE_X64}"
+        )
+    filled = iter(jnp.asarray(arrays[path]) for path, _ in _leaves(skeleton))
+    return jax.tree.map(lambda leaf: next(filled) if eqx.is_array(leaf) else leaf, skeleton)

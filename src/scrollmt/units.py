@@ -1,0 +1,102 @@
+r"""Laws in original units: what a Gaussian law of ``y = T(x)`` says about x itself.
+
+For the increasing maps T of ``scrollmt.transforms`` (the identity included),
+
+    cdf_x(x) = cdf_y(T(x)),    quantile_x(p) = T^{-1}(quantile_y(p)),
+    log p_x(x) = log p_y(T(x)) + log T'(x),    x_n = T^{-1}(y_n) for draws.
+
+The median and central intervals go over as quantiles do. The mean does not (it is not the
+inverse of the mean), and is not offered. Shapes as in ``scrollmt.predictive``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self, final
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, PRNGKeyArray
+
+from scrollmt.observables import Observable, Value
+from scrollmt.predictive import GaussianLaw, Law, Numbers, mix, real_labels
+from scrollmt.transforms import Transform
+
+Vector = Float[np.ndarray, " N"]
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class TransformedLaw(Law):
+    """N forecasts of x, given the law of ``transform(x)``."""
+
+    law: GaussianLaw
+    transform: Transform
+
+    def __len__(self) -> int:
+        return len(self.law)
+
+    def _rows(self, rows: np.ndarray) -> Self:
+        return type(self)(self.law[rows], self.transform)
+
+    @classmethod
+    def _mix(cls, laws: Sequence[Any]) -> Self:
+        transforms = {one.transform for one in laws}
+        if len(transforms) > 1:
+            raise ValueError(
+                "mix: the laws come from different transforms: "
+                f"{sorted(one.describe('x') for one in transforms)}"
+            )
+        return cls(mix([one.law for one in laws]), laws[0].transform)
+
+    @property
+    def median(self) -> Vector:
+        """The value that is exceeded half of the time."""
+        return self.transform.inverse(self.law.mean)
+
+    def quantile(self, p: Numbers) -> np.ndarray:
+        """(N,) for a scalar `p`, (N, len(p)) for a 1-d one."""
+        return self.transform.inverse(self.law.quantile(p))
+
+    def interval(self, level: Numbers) -> tuple[np.ndarray, np.ndarray]:
+        """The central interval as (lower, upper): as much mass below it as above."""
+        lower, upper = self.law.interval(level)
+        return self.transform.inverse(lower), self.transform.inverse(upper)
+
+    def cdf(self, x: Numbers) -> Vector:
+        """P(X_n <= x_n)."""
+        return self.law.cdf(self.transform.forward(real_labels(x, len(self), "x")))
+
+    def log_prob(self, x: Numbers) -> Vector:
+        """Log density per original unit; -inf where x cannot occur, NaN where it is missing."""
+        x = real_labels(x, len(self), "x")
+        density = self.law.log_prob(self.transform.forward(x))
+        # At the end of T's domain the slope is infinite, and the density of the law zero.
+        with np.errstate(invalid="ignore"):
+            return np.where(np.isneginf(density), density, density + self.transform.log_slope(x))
+
+    def sample(self, key: PRNGKeyArray, n: int) -> Float[np.ndarray, "n N"]:
+        """(n, N) draws, in the precision that JAX is set to."""
+        return self.transform.inverse(self.law.sample(key, n))
+
+    def to_frame(self, level: float = 0.9) -> pd.DataFrame:
+        """Columns median, lower, upper (the central interval at `level`)."""
+        lower, upper = self.interval(level)
+        return pd.DataFrame({"median": self.median, "lower": lower, "upper": upper})
+
+
+def original_units(law: Law, asked: Observable) -> Law:
+    """The law of a question's answer without the question's change of scale.
+
+    ``original_units(model.predict(X)["state"], windows.questions["state"])`` turns a law of
+    log1p(x) into one of x. A law that is in original units already comes back as it is.
+    """
+    if not isinstance(asked, Value):
+        return law
+    if not isinstance(law, GaussianLaw):
+        raise ValueError(
+            f"'{asked}' is answered by a GaussianLaw, got a {type(law).__name__}: "
+            "pass the law of the same task"
+        )
+    return TransformedLaw(law, asked.after) if asked.after.steps else law

@@ -1,0 +1,304 @@
+"""Registries of heads and beliefs, and oracles that share no code with the library.
+
+A new head or belief is done when it has an entry here and the tests over the registry pass.
+Oracles are NumPy and SciPy in float64; what they check is made under `jax.enable_x64(True)`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from scipy.special import log_ndtr, log_softmax, logsumexp
+
+from scrollmt.backbone import Dense
+from scrollmt.beliefs import AbstractBelief, Diag, Full, Point
+from scrollmt.heads import AbstractHead, Categorical, Event, Gaussian, Ordinal
+from scrollmt.model import Model, Task
+from scrollmt.objective import Data, composed, data_terms
+from scrollmt.predictive import CategoricalLaw, EventLaw, GaussianLaw, Law, OrdinalLaw
+
+LOG_2PI = math.log(2.0 * math.pi)
+PROBIT_SCALE = 1.005  # the paper's constant, written out again on purpose
+
+
+def log_mass(lo: np.ndarray, hi: np.ndarray) -> np.ndarray:
+    """log[Phi(hi) - Phi(lo)] from SciPy's log_ndtr, in the left tail; for buckets that are wide."""
+    flip = lo + hi > 0.0
+    left, right = np.where(flip, -hi, lo), np.where(flip, -lo, hi)
+    top = log_ndtr(right)
+    return top + np.log1p(-np.exp(log_ndtr(left) - top))
+
+
+# Heads
+
+
+@dataclass(frozen=True)
+class HeadCase:
+    """A head off its starting values, labels that reach into its tails, and p(y | a) again."""
+
+    make: Callable[[], AbstractHead]
+    labels: np.ndarray
+    log_likelihood: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    law: type[Law]
+    classes: int | None = None
+    point_only: bool = False
+
+    def mean(self, rng: np.random.Generator) -> np.ndarray:
+        """A latent mean for every label."""
+        shape = (len(self.labels), self.classes) if self.point_only else self.labels.shape
+        return rng.normal(size=shape) * 1.5
+
+
+SIGMA_OBS = 0.6
+CUTS = {"event": [0.4], "ordinal2": [0.25], "ordinal4": [-0.8, -0.3, 1.0]}
+
+
+def _gaussian(y: np.ndarray, a: np.ndarray) -> np.ndarray:
+    return -0.5 * LOG_2PI - math.log(SIGMA_OBS) - 0.5 * ((y - a) / SIGMA_OBS) ** 2
+
+
+def _probit(cuts: list[float]) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    edges = np.array([-np.inf, *cuts, np.inf])
+
+    def log_likelihood(y: np.ndarray, a: np.ndarray) -> np.ndarray:
+        return log_mass((edges[y] - a) / PROBIT_SCALE, (edges[y + 1] - a) / PROBIT_SCALE)
+
+    return log_likelihood
+
+
+def _softmax(y: np.ndarray, a: np.ndarray) -> np.ndarray:
+    return np.take_along_axis(log_softmax(a, axis=-1), y[..., None], axis=-1)[..., 0]
+
+
+def _ordinal(cuts: list[float]) -> Ordinal:
+    """An ordinal head with given cutpoints, through its stored parameters."""
+    values = (jnp.asarray(cuts[0], float), jnp.asarray(np.log(np.diff(cuts)), float))
+    start = Ordinal(len(cuts) + 1)
+    return eqx.tree_at(lambda h: (h.first_cutpoint, h.log_gaps), start, values)
+
+
+HEADS: dict[str, HeadCase] = {
+    "gaussian": HeadCase(
+        make=lambda: Gaussian(SIGMA_OBS),
+        labels=np.array([-30.0, -4.0, -1.0, 0.0, 0.3, 2.0, 5.0, 40.0]),
+        log_likelihood=_gaussian,
+        law=GaussianLaw,
+    ),
+    "event": HeadCase(
+        make=lambda: Event(CUTS["event"][0]),
+        labels=np.tile(np.arange(2), 4),
+        log_likelihood=_probit(CUTS["event"]),
+        law=EventLaw,
+        classes=2,
+    ),
+    "ordinal2": HeadCase(
+        make=lambda: _ordinal(CUTS["ordinal2"]),
+        labels=np.tile(np.arange(2), 4),
+        log_likelihood=_probit(CUTS["ordinal2"]),
+        law=OrdinalLaw,
+        classes=2,
+    ),
+    "ordinal4": HeadCase(
+        make=lambda: _ordinal(CUTS["ordinal4"]),
+        labels=np.tile(np.arange(4), 2),
+        log_likelihood=_probit(CUTS["ordinal4"]),
+        law=OrdinalLaw,
+        classes=4,
+    ),
+    "categorical4": HeadCase(
+        make=lambda: Categorical(4),
+        labels=np.tile(np.arange(4), 2),
+        log_likelihood=_softmax,
+        law=CategoricalLaw,
+        classes=4,
+        point_only=True,
+    ),
+}
+
+
+def log_plate_predictive(
+    case: HeadCase, y: np.ndarray, mean: np.ndarray, var: np.ndarray
+) -> np.ndarray:
+    """log of the integral of p(y | a) N(a; mean, var) over a: trapezoid rule in log space.
+
+    For a smooth integrand that dies out at both ends the rule converges faster than any power
+    of the step; here it is good to about 1e-12.
+    """
+    if case.point_only or not var.any():
+        return case.log_likelihood(y, mean)
+    z = np.linspace(-60.0, 60.0, 20_001)  # so wide for labels far out
+    a = mean[:, None] + np.sqrt(var)[:, None] * z
+    log_integrand = case.log_likelihood(y[:, None], a) - 0.5 * z**2 - 0.5 * LOG_2PI
+    return logsumexp(log_integrand, axis=1) + math.log(z[1] - z[0])
+
+
+# Beliefs
+
+
+@dataclass(frozen=True)
+class BeliefCase:
+    """A belief from plain numbers, and the same covariance as an explicit matrix."""
+
+    make: Callable[[np.ndarray, np.ndarray, np.ndarray, float], AbstractBelief]
+    cov: Callable[[np.ndarray, np.ndarray, float], np.ndarray]
+
+
+def _full_cov(log_sd: np.ndarray, below: np.ndarray, floor: float) -> np.ndarray:
+    root = np.tril(below, -1) + np.diag(np.exp(log_sd))
+    return root @ root.T + floor * np.eye(len(log_sd))
+
+
+BELIEFS: dict[str, BeliefCase] = {
+    "none": BeliefCase(
+        make=lambda mu, log_sd, below, floor: Point(jnp.asarray(mu)),
+        cov=lambda log_sd, below, floor: np.zeros((len(log_sd), len(log_sd))),
+    ),
+    "diag": BeliefCase(
+        make=lambda mu, log_sd, below, floor: Diag(jnp.asarray(mu), jnp.asarray(log_sd), floor),
+        cov=lambda log_sd, below, floor: np.diag(np.exp(2.0 * log_sd) + floor),
+    ),
+    "full": BeliefCase(
+        make=lambda mu, log_sd, below, floor: Full(
+            jnp.asarray(mu), jnp.asarray(log_sd), jnp.asarray(below), floor
+        ),
+        cov=_full_cov,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class DrawnBelief:
+    belief: AbstractBelief
+    mu: np.ndarray
+    cov: np.ndarray
+
+
+def draw_belief(
+    name: str, size: int, *, floor: float = 1e-2, seed: int = 0, rows: int = 1
+) -> DrawnBelief:
+    """A belief of random numbers beside its explicit mean and covariance."""
+    rng = np.random.default_rng(seed)
+    mu = rng.normal(size=(size,) if rows == 1 else (rows, size))
+    log_sd = rng.normal(size=size) * 0.4 - 0.7
+    below = rng.normal(size=(size, size)) * 0.3  # the upper triangle must be ignored
+    case = BELIEFS[name]
+    return DrawnBelief(case.make(mu, log_sd, below, floor), mu, case.cov(log_sd, below, floor))
+
+
+PAIRS = [
+    (head, belief)
+    for head, case in HEADS.items()
+    for belief in BELIEFS
+    if belief == "none" or not case.point_only
+]
+
+
+# Models and data
+
+
+N, D, H = 40, 2, 5
+# One task for each belief, so that one compiled program serves for all of them; and a smaller
+# model for statements that no belief or number of buckets can change.
+MIXED = {"gaussian": "full", "event": "none", "ordinal4": "diag"}
+DUO = {"gaussian": "diag", "event": "diag"}
+
+
+def small_model(beliefs: Mapping[str, str] = MIXED, *, floor: float = 0.0, seed: int = 0) -> Model:
+    """H features of D inputs, and tasks by the names of head and belief, at random numbers."""
+    key = jax.random.PRNGKey(seed)
+    backbone = Dense(D, (H,), activation="tanh", bias=True, norm=True, key=key)
+    tasks = {}
+    for i, (name, belief) in enumerate(beliefs.items()):
+        head = HEADS[name].make()
+        drawn = draw_belief(belief, H, floor=floor, seed=seed + i, rows=head.rows)
+        tasks[name] = Task(head, drawn.belief, jnp.asarray(0.3 * i - 0.2, float))
+    return cast_floats(Model(backbone, tasks))
+
+
+def small_data(heads: Iterable[str] = MIXED, n: int = N, seed: int = 1) -> Data:
+    """Windows that the small model can learn something from; every weight is one."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, D))
+    line = np.tanh(x[:, 0]) - 0.5 * x[:, 1]
+    y: dict[str, np.ndarray] = {}
+    for name in heads:
+        noisy = line + 0.4 * rng.normal(size=n)
+        classes = HEADS[name].classes
+        if classes is None:
+            y[name] = noisy
+        else:
+            ranks = np.argsort(np.argsort(noisy))
+            y[name] = (ranks * classes // n).astype(np.int32)
+    return as_data(x, y)
+
+
+def as_data(
+    x: np.ndarray, y: dict[str, np.ndarray], weight: dict[str, np.ndarray] | None = None
+) -> Data:
+    """Plain arrays as Data, in the precision that JAX is set to."""
+    real = jnp.result_type(float)
+    given = {name: np.ones(len(x)) for name in y} if weight is None else weight
+    return Data(
+        jnp.asarray(x, real),
+        {k: jnp.asarray(v, real if v.dtype.kind == "f" else jnp.int32) for k, v in y.items()},
+        {k: jnp.asarray(v, real) for k, v in given.items()},
+    )
+
+
+def cast_floats(tree: Any) -> Any:
+    """Every inexact array in the precision that JAX is set to."""
+    real = jnp.result_type(float)
+    return jax.tree.map(lambda a: jnp.asarray(a, real) if eqx.is_inexact_array(a) else a, tree)
+
+
+class Losses(eqx.Module):
+    """The composed objective, its gradient and its data terms."""
+
+    value: jax.Array
+    slope: Model
+    terms: dict[str, jax.Array]
+
+
+@eqx.filter_jit
+def losses(model: Model, data: Data) -> Losses:
+    """Compiled once for each shape and shared by many tests, since compiling is what takes time."""
+    value, slope = eqx.filter_value_and_grad(composed)(model, data)
+    return Losses(value, slope, data_terms(model, data))
+
+
+# Comparisons
+
+
+def flat(tree: Any) -> np.ndarray:
+    """All inexact arrays of a tree as one vector."""
+    return np.asarray(ravel_pytree(eqx.filter(tree, eqx.is_inexact_array))[0])
+
+
+def assert_same_bits(left: Any, right: Any) -> None:
+    """Equal structure, equal bits; zeros of either sign count as the same."""
+    one, other = (str(jax.tree.structure(tree)) for tree in (left, right))
+    assert one == other
+    for a, b in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+def central_gradient(
+    f: Callable[[np.ndarray], np.ndarray | float], at: np.ndarray, step: float = 1e-3
+) -> np.ndarray:
+    """Gradient of a float64 function of a vector by differences of the fourth order."""
+    out = np.zeros_like(at, dtype=np.float64)
+    for i in range(at.size):
+        e = np.zeros_like(at, dtype=np.float64)
+        e[i] = step
+        near = float(f(at + e)) - float(f(at - e))
+        far = float(f(at + 2.0 * e)) - float(f(at - 2.0 * e))
+        out[i] = (8.0 * near - far) / (12.0 * step)
+    return out

@@ -1,0 +1,189 @@
+"""Backtests: refits equal separate fits, tables by plain loops, uncertainty between origins."""
+
+from dataclasses import replace
+
+import jax
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+from scrollmt import Forecaster, Windowing, at_lead, lags, over_window
+from scrollmt.backtests import Backtest, backtest, stacked
+from scrollmt.fit import Schedule
+from scrollmt.objective import data_terms, validation_nll
+from scrollmt.observables import Bands, Observable
+from scrollmt.windows import Windows
+from small import TINY, assert_close, numbers
+
+QUESTIONS: dict[str, Observable] = {
+    "state": at_lead("x"),
+    "event": over_window("x").max() > 1,
+    "band": at_lead("x").quantile_bands(3),
+}
+BATCHED = replace(TINY, name="batched", schedule=Schedule(steps=20, batch_size=8, eval_every=5))
+
+
+def cut(rows: int = 600) -> Windows:
+    rng = np.random.default_rng(0)
+    x = np.zeros(rows)
+    for i in range(1, rows):
+        x[i] = 0.8 * x[i - 1] + 0.6 * rng.standard_normal()
+    frame = pd.DataFrame({"x": x}, index=pd.date_range("2021-01-01", periods=rows, freq="D"))
+    return Windowing(history=3, lead=4).cut(frame, QUESTIONS, [lags("x")])
+
+
+@pytest.fixture(scope="module")
+def done() -> Backtest:
+    windows = cut()
+    return backtest(windows, Forecaster.for_windows(windows, preset=TINY), 3, seeds=[4, 9])
+
+
+def assert_refit_equals_fit(found: Backtest, origin: int, alone: Forecaster) -> None:
+    """The refit at an origin against a fit on the windows of its split, both scored on its test."""
+    windows = cut()
+    parts = windows.split(found.splits[origin])
+    alone.set_params(validation=parts.valid).fit(parts.train)
+    refit = found.models[origin, alone.seed]
+    # the padded program adds in another order, hence not bit for bit
+    assert_close(numbers(refit, parts.test), numbers(alone, parts.test), 1e-3)
+    assert refit.recipe_ == alone.recipe_
+    assert refit.validation_nll_ == pytest.approx(alone.validation_nll_, rel=1e-4)
+    table = found.table
+    mine = table[(table["origin"] == origin) & (table["seed"] == alone.seed)]
+    expected = alone.evaluate(parts.test)
+    for row in mine.itertuples():
+        assert row.value == pytest.approx(expected.loc[row.task, row.metric], rel=1e-2, abs=1e-3)
+    assert len(mine) == expected.count().sum()
+    assert (mine["tested_from"] == parts.test.t[0]).all()
+
+
+def test_a_refit_is_the_fit_on_the_windows_of_its_origin(done: Backtest) -> None:
+    assert sorted(done.models) == [(j, s) for j in range(3) for s in (4, 9)]
+    assert_refit_equals_fit(done, 1, Forecaster.for_windows(cut(), preset=TINY, seed=9))
+
+
+def test_minibatches_are_not_thinned_out_by_padding() -> None:
+    model = Forecaster.for_windows(cut(), preset=BATCHED, ensemble=2, seed=6)
+    found = backtest(cut(), model, 2)
+    assert not hasattr(model, "model_")
+    assert len(found.models[0, 6].members_) == 2
+    assert_refit_equals_fit(found, 0, model)
+
+
+def test_rows_of_weight_zero_vanish(done: Backtest) -> None:
+    """Padding changes neither the data terms nor the validation score."""
+    windows = cut()
+    parts = [windows.split(split) for split in done.splits]
+    ready = [
+        Forecaster.for_windows(windows, preset=TINY, validation=part.valid)._ready(
+            part.train, None, None
+        )
+        for part in parts
+    ]
+    both = stacked([one.train for one in ready], 2)
+    assert both.x.shape[:2] == (6, max(len(part.train) for part in parts))
+    model = done.models[0, 4].model_
+    for j, one in enumerate(ready):
+        padded = jax.tree.map(lambda a, j=j: a[2 * j + 1], both)
+        terms, longer = data_terms(model, one.train), data_terms(model, padded)
+        for task, term in terms.items():
+            np.testing.assert_allclose(longer[task][: len(term)], term, rtol=1e-5)
+            assert not np.any(longer[task][len(term) :])
+        np.testing.assert_allclose(
+            validation_nll(model, padded), validation_nll(model, one.train), rtol=1e-5
+        )
+
+
+def test_edges_are_learned_at_every_origin(done: Backtest) -> None:
+    windows = cut()
+    for j, split in enumerate(done.splits):
+        recipe = done.models[j, 4].recipe_
+        assert recipe is not None
+        asked = recipe.tasks["band"].observable
+        assert isinstance(asked, Bands)
+        expected = np.quantile(windows.values["band"][split.train], [1 / 3, 2 / 3])
+        assert asked.edges == tuple(expected)
+        # nothing that the refit has seen is scored
+        assert windows.leaks(split)["history"].sum() == 0
+
+
+def test_the_summary_takes_seeds_first_and_origins_then(done: Backtest) -> None:
+    table = done.table
+    assert list(table.columns) == ["origin", "tested_from", "seed", "task", "metric", "value"]
+    summary = done.summary()
+    for (task, metric), row in summary.iterrows():
+        by_origin = [
+            np.mean(
+                [
+                    one.value
+                    for one in table.itertuples()
+                    if (one.origin, one.task, one.metric) == (j, task, metric)
+                ]
+            )
+            for j in range(3)
+        ]
+        assert row["mean"] == pytest.approx(np.mean(by_origin))
+        assert row["se"] == pytest.approx(np.std(by_origin, ddof=1) / np.sqrt(3))
+        assert row["origins"] == 3
+    assert summary.loc[("event", "brier"), "mean"] > 0
+    assert ("state", "brier") not in summary.index
+    text = repr(done)
+    assert "origins=3, seeds=2" in text
+    assert "nll" in text
+
+
+def test_differences_pair_origins(done: Backtest) -> None:
+    shifted = done.table.copy()
+    shifted["value"] += 0.1 * (1 + shifted["origin"])
+    other = Backtest(shifted, done.splits, {})
+    difference = other.minus(done).loc[("state", "nll")]
+    assert difference["mean"] == pytest.approx(0.2)
+    assert difference["se"] == pytest.approx(0.1 / np.sqrt(3))
+    assert difference["ratio"] == pytest.approx(2 * np.sqrt(3))
+    with pytest.raises(ValueError, match="differ in their splits"):
+        other.minus(Backtest(done.table, done.splits[1:], {}))
+
+
+def test_a_split_of_ones_own_is_one_origin(done: Backtest) -> None:
+    windows = cut()
+    split = windows.chronological_split()
+    model = Forecaster.for_windows(windows, preset=TINY, seed=4)
+    one = backtest(windows, model, [split])
+    assert one.table["seed"].unique().tolist() == [4]
+    assert one.summary()["se"].isna().all()
+    parts = windows.split(split)
+    alone = Forecaster.for_windows(windows, preset=TINY, seed=4, validation=parts.valid)
+    pd.testing.assert_frame_equal(
+        one.models[0, 4].evaluate(parts.test), alone.fit(parts.train).evaluate(parts.test)
+    )
+
+
+def test_the_picture_shows_every_task(done: Backtest) -> None:
+    _, ax = plt.subplots()
+    assert done.plot(ax=ax) is ax
+    lines = {line.get_label(): line.get_ydata() for line in ax.get_lines()}
+    assert list(lines) == ["state", "event", "band"]
+    np.testing.assert_allclose(lines["event"], done.by_origin().loc[("event", "nll")])
+    assert [line.get_label() for line in done.plot("crps").get_lines()][-1] == "state"
+    with pytest.raises(ValueError, match=r"no metric 'mape'.*'accuracy', 'brier'"):
+        done.plot("mape")
+    plt.close("all")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seeds": []}, "different seeds"),
+        ({"seeds": [1, 1]}, "different seeds"),
+        ({"origins": []}, "need origins"),
+        ({"origins": 0}, "origins must be an integer >= 1"),
+    ],
+)
+def test_errors_teach(change: dict, message: str) -> None:
+    windows = cut()
+    with pytest.raises(ValueError, match=message):
+        backtest(windows, Forecaster.for_windows(windows, preset=TINY), **change)
+    named = Forecaster.for_windows(windows, preset=TINY, seeds=[1, 2])
+    with pytest.raises(ValueError, match="names the seeds of its members"):
+        backtest(windows, named)

@@ -1,0 +1,313 @@
+"""Every head of the registry under every belief: closed forms against quadrature."""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+from jax.flatten_util import ravel_pytree
+from scipy.special import logsumexp, ndtri
+
+from helpers import (
+    CUTS,
+    HEADS,
+    PAIRS,
+    H,
+    HeadCase,
+    cast_floats,
+    central_gradient,
+    draw_belief,
+    flat,
+    log_plate_predictive,
+)
+from scrollmt.heads import (
+    PROBIT_BASE_SCALE,
+    AbstractHead,
+    AbstractProbit,
+    Categorical,
+    Event,
+    Gaussian,
+    Ordinal,
+)
+
+DISCRETE = [name for name, case in HEADS.items() if case.classes is not None]
+PROBIT = [name for name in DISCRETE if not HEADS[name].point_only]
+UNIT = [name for name, case in HEADS.items() if not case.point_only]
+
+
+@eqx.filter_jit
+def values_and_slopes(head: AbstractHead, y: Any, mean: Any, var: Any, share: Any) -> Any:
+    """Log scores, and the gradient of their weighted sum by head, mean and variance."""
+
+    def total(arguments: Any) -> tuple[jax.Array, jax.Array]:
+        model, m, v = arguments
+        values = model.log_predictive(y, m, v)
+        return jnp.sum(share * values), values
+
+    (_, values), slopes = eqx.filter_value_and_grad(total, has_aux=True)((head, mean, var))
+    return values, slopes
+
+
+def evaluate(
+    case: HeadCase,
+    y: np.ndarray,
+    mean: Any,
+    var: Any,
+    *,
+    head: AbstractHead | None = None,
+    share: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Closed form and slopes in the precision that JAX is set to."""
+    real = jnp.result_type(float)
+    labels = jnp.asarray(y, real if case.classes is None else jnp.int32)
+    weights = np.ones(len(y)) if share is None else share
+    values, slopes = values_and_slopes(
+        cast_floats(case.make() if head is None else head),
+        labels,
+        *(jnp.asarray(np.asarray(a), real) for a in (mean, var, weights)),
+    )
+    assert values.dtype == real
+    assert values.shape == y.shape
+    return np.asarray(values), flat(slopes)
+
+
+def projected(head: str, belief: str, seed: int = 0) -> tuple[Any, np.ndarray, np.ndarray]:
+    """A belief's own (mean, var) at random features, and both again from explicit matrices."""
+    case = HEADS[head]
+    rows = case.classes if case.point_only else 1
+    drawn = draw_belief(belief, H, seed=seed, rows=rows or 1)
+    psi = np.random.default_rng(seed + 1).normal(size=(len(case.labels), H))
+    mean = psi @ drawn.mu.T
+    var = np.einsum("ni,ij,nj->n", psi, drawn.cov, psi)
+    return drawn.belief.project(jnp.asarray(psi)), mean, var
+
+
+@pytest.mark.parametrize(("head", "belief"), PAIRS)
+def test_log_predictive_agrees_with_quadrature(head: str, belief: str) -> None:
+    case = HEADS[head]
+    with jax.enable_x64(True):
+        (mean, var), explicit_mean, explicit_var = projected(head, belief)
+        got, _ = evaluate(case, case.labels, mean, var)
+    want = log_plate_predictive(case, case.labels, explicit_mean, explicit_var)
+    np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("head", UNIT)
+def test_log_predictive_is_the_integral_over_the_weights(head: str) -> None:
+    """In two weights, by a product Gauss-Hermite rule: no latent line is assumed."""
+    case = HEADS[head]
+    with jax.enable_x64(True):
+        drawn = draw_belief("full", 2, seed=9)
+        psi = np.random.default_rng(3).normal(size=(len(case.labels), 2)) * 0.7
+        mean, var = drawn.belief.project(jnp.asarray(psi))
+        y = np.clip(case.labels, -4.0, 5.0) if case.classes is None else case.labels
+        got, _ = evaluate(case, y, mean, var)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+    z = np.stack(np.meshgrid(nodes, nodes, indexing="ij"), axis=-1).reshape(-1, 2)
+    log_weight = np.log(np.outer(weights, weights).ravel() / weights.sum() ** 2)
+    w = drawn.mu + z @ np.linalg.cholesky(drawn.cov).T
+    terms = case.log_likelihood(y[:, None], psi @ w.T)
+    np.testing.assert_allclose(got, logsumexp(terms + log_weight, axis=1), rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_the_predictive_is_normalised(head: str) -> None:
+    case = HEADS[head]
+    rng = np.random.default_rng(2)
+    mean = 4.0 * case.mean(rng)
+    var = rng.exponential(size=mean.shape) * (0.0 if case.point_only else 9.0)
+    with jax.enable_x64(True):
+        if case.classes is None:
+            y = np.linspace(-120.0, 120.0, 24_001)
+            for m, v in zip(mean, var, strict=True):
+                log_density, _ = evaluate(case, y, np.full_like(y, m), np.full_like(y, v))
+                density = np.exp(log_density)
+                assert density.sum() * (y[1] - y[0]) == pytest.approx(1.0, abs=1e-10)
+        else:
+            n = len(mean)
+            tables = [evaluate(case, np.full(n, r), mean, var)[0] for r in range(case.classes)]
+            np.testing.assert_allclose(logsumexp(tables, axis=0), 0.0, atol=1e-13)
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("spread", [0.0, 1.7])
+def test_gradients_agree_with_differences(head: str, spread: float) -> None:
+    """By the head's own parameters, the mean and the variance.
+
+    Around zero variance the differences step to tiny negative ones, where the closed form is
+    smooth, since it adds the likelihood's own variance first.
+    """
+    case = HEADS[head]
+    rng = np.random.default_rng(4)
+    mean = case.mean(rng)
+    y = np.clip(case.labels, -4.0, 5.0) if case.classes is None else case.labels
+    share = rng.uniform(0.5, 1.5, size=len(y))
+    var = spread * rng.uniform(0.5, 1.5, size=mean.shape)
+    with jax.enable_x64(True):
+        arrays, rest = eqx.partition(cast_floats(case.make()), eqx.is_inexact_array)
+        start, unravel = ravel_pytree((arrays, jnp.asarray(mean), jnp.asarray(var)))
+
+        def total(vector: np.ndarray) -> float:
+            params, m, v = unravel(jnp.asarray(vector))
+            moved = eqx.combine(params, rest)
+            return float(share @ evaluate(case, y, m, v, head=moved)[0])
+
+        _, got = evaluate(case, y, mean, var, share=share)
+        want = central_gradient(total, np.asarray(start))
+        np.testing.assert_allclose(got, want, rtol=1e-7, atol=1e-8)
+        if not case.point_only:
+            assert np.abs(got[-len(y) :]).min() > 0.0
+
+
+@pytest.mark.parametrize(("x64", "rtol"), [(True, 1e-12), (False, 2e-5)])
+@pytest.mark.parametrize("head", HEADS)
+def test_the_law_agrees_with_log_predictive(head: str, x64: bool, rtol: float) -> None:
+    case = HEADS[head]
+    rng = np.random.default_rng(5)
+    mean = case.mean(rng)
+    var = rng.exponential(size=mean.shape) * (0.0 if case.point_only else 2.0)
+    with jax.enable_x64(x64):
+        law = case.make().law(mean, var)
+        assert type(law) is case.law
+        assert len(law) == len(case.labels)
+        want, _ = evaluate(case, case.labels, mean, var)
+    np.testing.assert_allclose(law.log_prob(case.labels), want, rtol=rtol, atol=rtol)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_float32_agrees_with_float64(head: str) -> None:
+    """Values and gradients, out to latent means of about 20."""
+    case = HEADS[head]
+    rng = np.random.default_rng(6)
+    mean = (6.0 * case.mean(rng)).astype(np.float32)
+    var = (rng.exponential(size=mean.shape) * (0.0 if case.point_only else 2.0)).astype(np.float32)
+    single = evaluate(case, case.labels, mean, var)
+    with jax.enable_x64(True):
+        double = evaluate(case, case.labels, mean, var)
+    for low, high in zip(single, double, strict=True):
+        assert low.dtype == np.float32
+        assert high.dtype == np.float64
+        np.testing.assert_allclose(low, high, rtol=1e-4, atol=1e-6 * np.abs(high).max())
+
+
+@pytest.mark.parametrize("x64", [False, True])
+@pytest.mark.parametrize("head", PROBIT)
+def test_the_outer_buckets_reach_to_infinity(head: str, x64: bool) -> None:
+    """Latent means a hundred scales away, where every inner mass underflows."""
+    case = HEADS[head]
+    assert case.classes is not None
+    y = np.array([0, 0, 0, 0] + [case.classes - 1] * 4)
+    mean = np.array([-120.0, -40.0, 40.0, 120.0] * 2)
+    with jax.enable_x64(x64):
+        got, slopes = evaluate(case, y, mean, np.zeros(8))
+    want = case.log_likelihood(y, mean)
+    tiny = 1e-300 if x64 else 1e-37
+    np.testing.assert_allclose(got, want, rtol=1e-10 if x64 else 1e-5, atol=tiny)
+    assert want.min() < -7000.0
+    assert np.isfinite(slopes).all()
+
+
+# Labels
+
+
+@pytest.mark.parametrize("head", DISCRETE)
+def test_missing_classes_are_masked_and_get_a_harmless_value(head: str) -> None:
+    case = HEADS[head]
+    assert case.classes is not None
+    y, seen = case.make().read_labels("regime", [0, None, 1, float("nan"), -1, case.classes - 1])
+    np.testing.assert_array_equal(seen, [True, False, True, False, False, True])
+    np.testing.assert_array_equal(y[seen], [0, 1, case.classes - 1])
+    assert y.dtype.kind == "i"
+    assert ((y >= 0) & (y < case.classes)).all()
+
+
+def test_missing_values_are_masked_and_get_a_harmless_value() -> None:
+    y, seen = Gaussian().read_labels("state", pd.Series([1.5, np.nan, -2.0, None]))
+    np.testing.assert_array_equal(seen, [True, False, True, False])
+    np.testing.assert_array_equal(y[seen], [1.5, -2.0])
+    assert np.isfinite(y).all()
+
+
+@pytest.mark.parametrize("head", DISCRETE)
+@pytest.mark.parametrize("bad", [7, 0.5, float("inf")])
+def test_labels_out_of_range_name_the_task(head: str, bad: float) -> None:
+    case = HEADS[head]
+    assert case.classes is not None
+    with pytest.raises(ValueError, match=rf"task 'regime'.*\[2\].*0 to {case.classes - 1}"):
+        case.make().read_labels("regime", [0, 1, bad, 1])
+
+
+def test_an_infinite_value_names_the_task_and_the_row() -> None:
+    with pytest.raises(ValueError, match=r"task 'state': row 1 is infinite"):
+        Gaussian().read_labels("state", [0.0, -np.inf, np.nan])
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_labels_that_are_no_numbers_name_the_task(head: str) -> None:
+    with pytest.raises(ValueError, match=r"task 'state' must hold numbers"):
+        HEADS[head].make().read_labels("state", ["wet", "dry"])
+
+
+# Parameters
+
+
+def test_gaussian_parameters() -> None:
+    head = Gaussian(0.5)
+    assert float(head.sigma_obs) == pytest.approx(0.5, rel=1e-6)
+    assert float(Gaussian().sigma_obs) == 1.0
+    np.testing.assert_allclose(head.predictive_var(jnp.array([0.0, 2.0])), [0.25, 2.25], rtol=1e-6)
+    assert float(head.scaled(8.0).sigma_obs) == pytest.approx(4.0, rel=1e-6)
+    for bad in (0.0, -1.0, float("nan")):
+        with pytest.raises(ValueError, match="standard deviation and must be > 0"):
+            Gaussian(bad)
+
+
+@pytest.mark.parametrize("head", PROBIT)
+def test_cutpoints_are_the_ones_asked_for(head: str) -> None:
+    model = HEADS[head].make()
+    assert isinstance(model, AbstractProbit)
+    np.testing.assert_allclose(model.cutpoints, CUTS[head], rtol=1e-6)
+    assert model.classes == HEADS[head].classes
+    assert model.rows == 1
+    assert PROBIT_BASE_SCALE == 1.005
+    scale = model.probit_scale(jnp.array([0.0, 3.0]))
+    np.testing.assert_allclose(scale, [1.005, math.sqrt(1.005**2 + 3.0)], rtol=1e-6)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 4, 7])
+def test_ordinal_starts_with_equal_shares_and_stays_increasing(classes: int) -> None:
+    with jax.enable_x64(True):
+        head = Ordinal(classes)
+        np.testing.assert_allclose(
+            head.cutpoints, ndtri(np.arange(1, classes) / classes), rtol=1e-12, atol=1e-15
+        )
+        # Whatever the optimiser does to the stored gaps, the order holds.
+        wild = jnp.asarray(np.linspace(-8.0, 4.0, classes - 2))
+        moved = eqx.tree_at(lambda h: h.log_gaps, head, wild)
+        np.testing.assert_allclose(np.diff(moved.cutpoints), np.exp(wild), rtol=1e-9)
+
+
+@pytest.mark.parametrize("family", [Ordinal, Categorical])
+@pytest.mark.parametrize("bad", [1, 0, -3])
+def test_a_head_needs_two_classes(family: type, bad: int) -> None:
+    with pytest.raises(ValueError, match=f"{family.__name__} needs a whole number of at least 2"):
+        family(bad)
+
+
+def test_heads_print_as_users_write_them() -> None:
+    heads = [Gaussian(0.3), Event(1.0), Ordinal(4), Categorical(3)]
+    assert [repr(h) for h in heads] == ["Gaussian()", "Event()", "Ordinal(4)", "Categorical(3)"]
+
+
+def test_rows_say_how_many_lines_a_head_reads() -> None:
+    assert {name: case.make().rows for name, case in HEADS.items()} == {
+        "gaussian": 1,
+        "event": 1,
+        "ordinal2": 1,
+        "ordinal4": 1,
+        "categorical4": 4,
+    }

@@ -1,0 +1,146 @@
+"""The Forecaster among scikit-learn's tools: clone, Pipeline, cross-validation, search."""
+
+import pickle
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, KFold, cross_validate
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import get_tags
+from sklearn.utils.validation import check_is_fitted
+
+from scrollmt import Forecaster
+from small import STATE, TASKS, TINY, assert_close, assert_same, numbers, tables, tiny, windows
+
+NEW, _ = windows(13, seed=1)
+
+
+def test_settings_are_stored_as_given_and_come_back() -> None:
+    tasks = dict(TASKS)
+    net = eqx.nn.MLP(3, 4, 5, 1, activation=jnp.tanh, key=jax.random.key(0))
+    pair = windows(12)
+    given: dict[str, Any] = {
+        "tasks": tasks,
+        "preset": TINY,
+        "belief": "full",
+        "backbone": net,
+        "validation": pair,
+        "seed": 7,
+        "verbose": False,
+    }
+    model = Forecaster(**given)
+    params = model.get_params()
+    assert all(params[name] is value for name, value in given.items())
+    assert model.set_params(belief="none", seed=8) is model
+    assert (model.belief, model.seed) == ("none", 8)
+    with pytest.raises(ValueError, match="Invalid parameter 'colour'"):
+        model.set_params(colour="red")
+
+
+def test_nothing_is_checked_before_the_fit() -> None:
+    made: Any = Forecaster(STATE, belief="nonsense", seed=-5)
+    assert made.belief == "nonsense"
+
+
+def test_clone_copies_settings_and_nothing_learned() -> None:
+    net = eqx.nn.MLP(3, 4, 5, 1, activation=jax.nn.relu, key=jax.random.key(0))
+    model = tiny(seed=5, validation=windows(12)).fit(*windows(48))
+    copy = clone(model)
+    assert not hasattr(copy, "model_")
+    assert copy.tasks is not model.tasks
+    assert repr(copy) == repr(model)
+    assert_same(numbers(copy.fit(*windows(48)), NEW), numbers(model, NEW))
+    other = clone(Forecaster(TASKS, backbone=net))
+    assert other.backbone is not net
+    np.testing.assert_array_equal(other.backbone(jnp.ones(3)), net(jnp.ones(3)))
+    assert list(other.tasks) == list(TASKS)
+
+
+def test_pickling_keeps_the_model_for_worker_processes() -> None:
+    model = tiny(STATE).fit(windows()[0], windows()[1]["state"])
+    assert_same(numbers(pickle.loads(pickle.dumps(model)), NEW), numbers(model, NEW))
+
+
+def test_tags_ask_for_a_target_of_several_columns() -> None:
+    tags = get_tags(Forecaster(TASKS))
+    assert tags.target_tags.required
+    assert tags.target_tags.multi_output
+    assert not tags.target_tags.single_output
+    assert get_tags(Forecaster(STATE)).target_tags.single_output
+    assert not tags.input_tags.allow_nan
+    assert not tags.input_tags.sparse
+    model = Forecaster(TASKS)
+    assert not is_classifier(model)
+    assert not is_regressor(model)
+    with pytest.raises(NotFittedError, match="not fitted"):
+        check_is_fitted(model)
+
+
+def test_a_pipeline_fits_predicts_and_scores() -> None:
+    X, Y = tables()
+    pipe = make_pipeline(StandardScaler(), tiny())
+    pipe.fit(X, Y)
+    check_is_fitted(pipe)
+    laws = pipe.predict(X)
+    assert list(laws) == list(TASKS)
+    # The model standardises by itself: a scaler before it changes nothing but rounding.
+    plain = tiny().fit(X, Y)
+    assert pipe.score(X, Y) == pytest.approx(plain.score(X, Y), rel=1e-4)
+    new = pd.DataFrame(NEW, columns=list(X))
+    scaled = pipe[0].transform(new)
+    assert_close(numbers(pipe[-1], scaled), numbers(plain, new), rtol=1e-4)
+    weight = np.r_[np.zeros(10), np.ones(50)]
+    weighted = pipe.fit(X, Y, forecaster__sample_weight=weight).score(X, Y)
+    assert weighted != pytest.approx(plain.score(X, Y), rel=1e-4)
+
+
+# With 120 windows, each half trains on the 48 that other tests have compiled.
+
+
+def test_cross_validate_scores_every_fold() -> None:
+    X, Y = tables(120)
+    folds = KFold(2, shuffle=True, random_state=0)
+    found = cross_validate(tiny(), X, Y, cv=folds, return_estimator=True, error_score="raise")
+    for (train, test), model, score in zip(
+        folds.split(X), found["estimator"], found["test_score"], strict=True
+    ):
+        again = tiny().fit(X.iloc[train], Y.iloc[train])
+        assert score == again.score(X.iloc[test], Y.iloc[test])
+        assert_same(numbers(model, NEW), numbers(again, NEW))
+
+
+def test_grid_search_chooses_a_belief_by_score() -> None:
+    X, Y = tables(120)
+    Y = Y[["state"]]
+    search = GridSearchCV(tiny(STATE), {"belief": ["none", "diag"]}, cv=2, error_score="raise")
+    search.fit(X, Y)
+    scores = dict(
+        zip(
+            (p["belief"] for p in search.cv_results_["params"]),
+            search.cv_results_["mean_test_score"],
+            strict=True,
+        )
+    )
+    assert np.isfinite(list(scores.values())).all()
+    assert scores["none"] != scores["diag"]
+    assert search.best_params_["belief"] == max(scores, key=scores.__getitem__)
+    best = search.best_estimator_
+    assert isinstance(best, Forecaster)
+    assert best.belief == search.best_params_["belief"]
+    assert search.score(X, Y) == best.score(X, Y)
+
+
+def test_search_reaches_into_a_pipeline() -> None:
+    X, Y = tables(120)
+    pipe = Pipeline([("scale", StandardScaler()), ("forecast", tiny(STATE))])
+    search = GridSearchCV(pipe, {"forecast__seed": [0, 1]}, cv=2, refit=False, error_score="raise")
+    search.fit(X, Y[["state"]])
+    assert len(set(search.cv_results_["mean_test_score"])) == 2
