@@ -55,14 +55,14 @@ def run(folder: Path, *, seed: int = 0, windows: int = 6500) -> Demo:
     table = pd.DataFrame(
         {
             "test NLL": metrics["nll"],
-            "oracle NLL": pd.Series(oracle.mean_nll),
-            "oracle error": pd.Series(oracle.mc_error),
+            "oracle": pd.Series(oracle.mean_nll),
+            "MC error": pd.Series(oracle.mc_error),
         }
     ).loc[list(laws)]
-    table.insert(2, "difference", table["test NLL"] - table["oracle NLL"])
+    table.insert(2, "difference", table["test NLL"] - table["oracle"])
     for level in (0.5, 0.9):
         share = float(coverage(state, y["state"], [level])[0])
-        table[f"inside {level:.0%}"] = pd.Series({"state": share})
+        table[f"in {level:.0%}"] = pd.Series({"state": share})
     picture = _draw(folder / "lorenz63.png", state, y["state"], oracle.var)
     seconds = {"draw": drawn - began, "fit": fitted - drawn, "score": scored - fitted}
     return Demo(table, len(x), picture, seconds)
