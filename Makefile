@@ -20,7 +20,7 @@ demo: $(INSTALLED)
 	@$(BIN)/scrollmt demo
 
 test: lint
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 lint: $(INSTALLED)
 	$(BIN)/python -m ruff check .

@@ -165,6 +165,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--smoke", action="store_true", help="two seeds, 300 windows, 40 steps")
     parser.add_argument("--sequential", type=int, default=3, help="single runs to time")
+    parser.add_argument("--only", choices=PAPER_BACKBONES, help="one backbone instead of four")
     parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
     options = parser.parse_args()
     seeds, n, steps = (2, 300, 40) if options.smoke else (10, 6500, PAPER.schedule.steps)
@@ -187,7 +188,7 @@ def main() -> None:
 
     total = 0.0
     prepared = {}
-    for backbone in PAPER_BACKBONES:
+    for backbone in PAPER_BACKBONES if options.only is None else [options.only]:
         began = time.perf_counter()
         prepared[backbone] = runs_of(backbone, seeds, train, valid)
         _, fits = timed(prepared[backbone], schedule)
@@ -202,12 +203,13 @@ def main() -> None:
             finite=int(np.isfinite(fits.best_score).sum()),
             best_score=float(np.nanmin(fits.best_score)),
         )
-    say("grid", runs=4 * len(fits), seconds=total, within_150_s=bool(total <= 150.0))
+    if options.only is None:
+        say("grid", runs=4 * len(fits), seconds=total, within_150_s=bool(total <= 150.0))
     stats = jax.local_devices()[0].memory_stats() or {}
     peak = float(stats.get("peak_bytes_in_use", float("nan")))
     say("memory", peak_gib=peak / 2**30)
 
-    backbone = "tanh+ln"
+    backbone = options.only or "tanh+ln"
     runs = prepared[backbone]
     again, fits = timed(runs, schedule)
     longest = int(fits.steps.max())
@@ -222,19 +224,25 @@ def main() -> None:
         tb_per_s_must_move=must * longest / again / 1e12,
     )
 
-    # One after the other: a few runs spread over the grid, each alone, compiled beforehand.
-    timed(only(runs, 0), replace(schedule))
-    picked = np.linspace(0, len(fits) - 1, options.sequential).astype(int)
-    alone, gaps = [], []
-    for run in picked:
-        seconds, single = timed(only(runs, int(run)), schedule)
-        alone.append(seconds)
+    # One after the other: a few runs, short ones and long ones, each alone, compiled
+    # beforehand. Alone, a run costs its own steps; the estimate is for the steps of all runs.
+    timed(only(runs, 0), schedule)
+    order = np.argsort(fits.steps)
+    places = (np.arange(options.sequential) + 0.5) / options.sequential * len(order)
+    seconds, steps, gaps = [], [], []
+    for run in order[places.astype(int)]:
+        took, single = timed(only(runs, int(run)), schedule)
+        seconds.append(took)
+        steps.append(int(single.steps[0]))
         gaps.append(abs(float(single.best_score[0]) - float(fits.best_score[run])))
-    estimate = float(np.mean(alone)) * len(fits)
+    a_step = sum(seconds) / sum(steps)
+    estimate = a_step * float(fits.steps.sum())
     say(
         "one after the other",
-        single_runs_timed=len(alone),
-        seconds_a_run=float(np.mean(alone)),
+        single_runs_timed=len(seconds),
+        their_seconds=[round(t, 4) for t in seconds],
+        their_steps=steps,
+        ms_a_step=1e3 * a_step,
         estimate_for_the_batch=estimate,
         speed_up=estimate / again,
         speed_up_with_compilation=estimate

@@ -2,6 +2,7 @@
 
     python benchmarks/pm25.py counts     windows, parts, event rate and bands of both gap rules
     python benchmarks/pm25.py paper      ten seeds of three beliefs by the paper's protocol
+    python benchmarks/pm25.py starts     the same from other starting values of the backbone
     python benchmarks/pm25.py default    the default preset and what a user would pick instead
     python benchmarks/pm25.py origins    five rolling origins against the weighted sum
     python benchmarks/pm25.py leads      OU at five leads as one joint fit
@@ -19,6 +20,7 @@ import math
 import platform
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,6 +32,7 @@ import pandas as pd
 import typer
 
 from scrollmt import Backtest, Forecaster, Windowing, at_lead, backtest, scores
+from scrollmt.backbone import Dense
 from scrollmt.backtests import stacked
 from scrollmt.corpora import ou, pm25
 from scrollmt.fit import fit, stack
@@ -37,7 +40,7 @@ from scrollmt.heads import Gaussian
 from scrollmt.model import Model, build
 from scrollmt.objective import Data, backbone_penalty
 from scrollmt.predictive import GaussianLaw, Law
-from scrollmt.presets import PAPER
+from scrollmt.presets import PAPER, Architecture, Preset
 from scrollmt.splits import Split
 from scrollmt.training import Ready
 from scrollmt.windows import Windows
@@ -57,7 +60,7 @@ def write(out: Path, name: str, content: dict[str, Any]) -> None:
         "python": platform.python_version(),
     }
     out.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"environment": environment, **content}, indent=1)
+    text = json.dumps({"environment": environment, **content})
     (out / f"{name}.json").write_text(text + "\n")
 
 
@@ -92,12 +95,38 @@ def counts(out: Out = RECORDS) -> None:
 @app.command()
 def paper(out: Out = RECORDS) -> None:
     """Ten seeds of each belief on the headline split, backbone chosen by validation."""
+    write(out, "paper", paper_runs(PAPER))
+
+
+class UniformStart(Architecture):
+    """The same layers, their weights drawn from U(-1, 1) / sqrt(fan-in), a third of the variance."""
+
+    def build(self, in_size: int, key: jax.Array) -> Dense:
+        net = super().build(in_size, key)
+        keys = jax.random.split(key, len(net.weights))
+        drawn = tuple(
+            jax.random.uniform(k, w.shape, w.dtype, -1.0, 1.0) / math.sqrt(w.shape[1])
+            for k, w in zip(keys, net.weights, strict=True)
+        )
+        return eqx.tree_at(lambda n: n.weights, net, drawn)
+
+
+@app.command()
+def starts(out: Out = RECORDS) -> None:
+    """The same runs from other starting values of W, which the paper does not give."""
+    candidates = tuple(
+        replace(c, architecture=UniformStart(**vars(c.architecture))) for c in PAPER.candidates
+    )
+    write(out, "starts", paper_runs(replace(PAPER, candidates=candidates)))
+
+
+def paper_runs(preset: Preset) -> dict[str, Any]:
     windows = pm25.load()
     split = windows.chronological_split()
     tables, chosen = [], []
     for belief in ("none", "diag", "full"):
         began = time.perf_counter()
-        model = Forecaster.for_windows(windows, preset="paper", belief=belief, verbose=False)
+        model = Forecaster.for_windows(windows, preset=preset, belief=belief, verbose=False)
         runs = backtest(windows, model, [split], seeds=SEEDS)
         seconds = time.perf_counter() - began
         tables.append(runs.table.assign(arm=belief))
@@ -113,7 +142,7 @@ def paper(out: Out = RECORDS) -> None:
                 }
             )
         show(f"{belief}, {seconds:.0f} s for ten seeds", runs.by_origin())
-    write(out, "paper", {"records": records(pd.concat(tables)), "chosen": chosen})
+    return {"records": records(pd.concat(tables)), "chosen": chosen}
 
 
 @app.command()

@@ -5,16 +5,19 @@
 
 The same objective, written for PyTorch as one would: one run, diagonal beliefs, one product
 for all heads' means and one for all variances, log_ndtr for the probit heads, one fused Adam.
-The losses of both are compared before anything is timed. Times are per run; PyTorch trains
-one run at a time, which is how it is used, and is timed on a batch of ten through
-`torch.vmap` as well where that works.
+The losses of both are compared before anything is timed. Times are per run: scrollmt's in a
+batch of ten, PyTorch's one run at a time, on one thread and on two, of which the faster
+counts. Threads that wait do so passively, lest one library spin while the other is timed.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import os
 from typing import Any
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch starts its threads
 
 import jax
 import numpy as np
@@ -94,7 +97,7 @@ def objective(p: dict[str, torch.Tensor], x: Any, y: dict[str, Any], norm: bool)
 
 
 def torch_stepper(
-    model: Any, train: Data, valid: Data, norm: bool, compiled: bool
+    model: Any, train: Data, valid: Data, norm: bool, compiled: bool, threads: int
 ) -> tuple[Any, Any]:
     p = parameters(model)
     optimiser = torch.optim.Adam(list(p.values()), lr=1e-4, fused=True)
@@ -114,6 +117,7 @@ def torch_stepper(
     )
 
     def run() -> float:
+        torch.set_num_threads(threads)
         value = torch.tensor(math.nan)
         for _ in range(STEPS):
             optimiser.zero_grad(set_to_none=True)
@@ -130,7 +134,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=10)
     options = parser.parse_args()
-    print(f"{machine()}, torch {torch.__version__}, {torch.get_num_threads()} threads", flush=True)
+    print(f"{machine()}, torch {torch.__version__}", flush=True)
     train, valid = windows(RUNS, WINDOWS, 0), windows(RUNS, VALID, 1)
     first = jax.tree.map(lambda a: a[0], (train, valid))
     for backbone in ("tanh", "tanh+ln"):
@@ -146,9 +150,12 @@ def main() -> None:
         }
         norm = backbone.endswith("ln")
         for name, compiled in (("eager", False), ("compiled", True)):
-            functions[f"torch {name}"], (loss, score) = torch_stepper(one, *first, norm, compiled)
+            for threads in (1, 2):
+                functions[f"torch {name}, {threads} threads"], (loss, score) = torch_stepper(
+                    one, *first, norm, compiled, threads
+                )
         ours = penalised(one, first[0], {"backbone_l2": 0.01}, 1.0), validation_nll(one, first[1])
-        theirs = float(loss()), float(score())
+        theirs = loss().item(), score().item()
         np.testing.assert_allclose(ours, theirs, rtol=1e-4)
         each = {name: STEPS * (RUNS if "ten" in name else 1) for name in functions}
         seconds = in_turns(functions, options.rounds, each)
@@ -160,10 +167,11 @@ def main() -> None:
             )
         base = seconds["scrollmt, batch of ten"]
         for name, least in (("eager", 3.0), ("compiled", 2.0)):
-            values = seconds[f"torch {name}"]
+            both = [seconds[f"torch {name}, {threads} threads"] for threads in (1, 2)]
+            values = min(both, key=np.min)
             print(
                 f"{backbone:8s} {values.min() / base.min():.2f} times faster than {name} "
-                f"(median {np.median(values / base):.2f}), wanted at least {least:g}"
+                f"(median {np.median(values) / np.median(base):.2f}), wanted at least {least:g}"
             )
     assert set(ORDER) == set(TASKS)
 

@@ -167,7 +167,7 @@ from test_batching import data, objective, start
 from scrollmt.fit import Schedule, fit, stack
 fits = fit(stack([start(s, "full", 50) for s in range(10)]), data(300, 0), data(100, 1),
            objective=objective, hyper={"learning_rate": jnp.full(10, 0.01)},
-           schedule=Schedule(steps=100), keys=jax.random.split(jax.random.key(0), 10))
+           schedule=Schedule(steps=40), keys=jax.random.split(jax.random.key(0), 10))
 print("ended", set(fits.stop_reason))
 """
     done = subprocess.run(
@@ -302,13 +302,12 @@ def test_programs_are_reused_between_fits_and_kept_on_disk_where_asked(tmp_path:
         "JAX_COMPILATION_CACHE_DIR": str(tmp_path),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
     }
-    for _ in range(2):
-        subprocess.run(
-            [sys.executable, "-c", script],
-            cwd=Path(__file__).parent,
-            env=environment,
-            check=True,
-            timeout=120,
-        )
+    subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=Path(__file__).parent,
+        env=environment,
+        check=True,
+        timeout=120,
+    )
     kept = {p.name.split("-")[0] for p in tmp_path.iterdir() if "cache" in p.name}
     assert any("advance" in name for name in kept), sorted(kept)
