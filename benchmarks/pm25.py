@@ -2,7 +2,7 @@
 
     python benchmarks/pm25.py counts     windows, parts, event rate and bands of both gap rules
     python benchmarks/pm25.py paper      ten seeds of three beliefs by the paper's protocol
-    python benchmarks/pm25.py starts     the same from other starting values of the backbone
+    python benchmarks/pm25.py checks     the same with the validation part scored less often
     python benchmarks/pm25.py default    the default preset and what a user would pick instead
     python benchmarks/pm25.py origins    five rolling origins against the weighted sum
     python benchmarks/pm25.py leads      OU at five leads as one joint fit
@@ -32,7 +32,6 @@ import pandas as pd
 import typer
 
 from scrollmt import Backtest, Forecaster, Windowing, at_lead, backtest, scores
-from scrollmt.backbone import Dense
 from scrollmt.backtests import stacked
 from scrollmt.corpora import ou, pm25
 from scrollmt.fit import fit, stack
@@ -40,12 +39,13 @@ from scrollmt.heads import Gaussian
 from scrollmt.model import Model, build
 from scrollmt.objective import Data, backbone_penalty
 from scrollmt.predictive import GaussianLaw, Law
-from scrollmt.presets import PAPER, Architecture, Preset
+from scrollmt.presets import PAPER, Preset
 from scrollmt.splits import Split
 from scrollmt.training import Ready
 from scrollmt.windows import Windows
 
 SEEDS = range(5, 15)
+EVERY = (1, 5, 10, 25)
 LEADS = (0.1, 0.25, 0.5, 1.0, 2.0)
 HERE = Path(__file__).resolve().parent
 RECORDS = HERE.parent / "docs" / "results" / "pm25"
@@ -98,26 +98,19 @@ def paper(out: Out = RECORDS) -> None:
     write(out, "paper", paper_runs(PAPER))
 
 
-class UniformStart(Architecture):
-    """The same layers, their weights drawn from U(-1, 1) / sqrt(fan-in), a third of the variance."""
-
-    def build(self, in_size: int, key: jax.Array) -> Dense:
-        net = super().build(in_size, key)
-        keys = jax.random.split(key, len(net.weights))
-        drawn = tuple(
-            jax.random.uniform(k, w.shape, w.dtype, -1.0, 1.0) / math.sqrt(w.shape[1])
-            for k, w in zip(keys, net.weights, strict=True)
-        )
-        return eqx.tree_at(lambda n: n.weights, net, drawn)
-
-
 @app.command()
-def starts(out: Out = RECORDS) -> None:
-    """The same runs from other starting values of W, which the paper does not give."""
-    candidates = tuple(
-        replace(c, architecture=UniformStart(**vars(c.architecture))) for c in PAPER.candidates
-    )
-    write(out, "starts", paper_runs(replace(PAPER, candidates=candidates)))
+def checks(out: Out = RECORDS) -> None:
+    """The same runs with the validation part scored less often: the paper does not say how often.
+
+    Patience stays near 300 steps.
+    """
+    found = []
+    for every in EVERY:
+        print(f"\nscored every {every} steps", flush=True)
+        schedule = replace(PAPER.schedule, eval_every=every, patience=300 // every)
+        runs = paper_runs(replace(PAPER, schedule=schedule))
+        found += [{"every": every, **record} for record in runs["records"]]
+        write(out, "checks", {"records": found})
 
 
 def paper_runs(preset: Preset) -> dict[str, Any]:
