@@ -45,7 +45,7 @@ from scrollmt.training import Ready
 from scrollmt.windows import Windows
 
 SEEDS = range(5, 15)
-EVERY = (1, 5, 10, 25)
+EVERY = (1, 5, 8, 10, 20, 25, 50)
 LEADS = (0.1, 0.25, 0.5, 1.0, 2.0)
 HERE = Path(__file__).resolve().parent
 RECORDS = HERE.parent / "docs" / "results" / "pm25"

@@ -73,7 +73,7 @@ def mean(span: list[float]) -> float:
         (over_window("x", include_start=True).max() <= 4, lambda s: max(s) <= 4, 0),
         (at_lead("x").bands([1, 2, 4]), lambda s: sum(e <= s[-1] for e in (1, 2, 4)), -1),
     ],
-    ids=str,
+    ids=lambda v: None if callable(v) else str(v),
 )
 def test_labels_match_a_plain_loop(observable, answer, start: int, paths: np.ndarray) -> None:
     labels = observable.evaluate({"x": paths, "other": paths[:2]})

@@ -8,6 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import scrollmt.streams as streams
@@ -127,8 +129,6 @@ def test_what_is_held_does_not_grow_with_the_data(tmp_path: Path) -> None:
 
 
 def test_parquet_gives_the_same_windows(tmp_path: Path) -> None:
-    pa = pytest.importorskip("pyarrow")
-    pq = pytest.importorskip("pyarrow.parquet")
     windows = data(50, 0)
     x = np.asarray(windows.x)
     state = np.asarray(windows.y["state"]).astype(object)
@@ -182,8 +182,6 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
     good = numbered(10)
     with pytest.raises(ValueError, match=r"same number of rows.*\[9, 10\]"):
         ArrayStream(Data(good.x, {"a": good.y["a"][:9]}, good.weight))
-    pa = pytest.importorskip("pyarrow")
-    pq = pytest.importorskip("pyarrow.parquet")
     pq.write_table(pa.table({"x": [1.0, None], "y": [0.0, 1.0]}), tmp_path / "a.parquet")
 
     def parquet(**options: Any) -> ParquetStream:

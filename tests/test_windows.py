@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 
 from scrollmt.heads import Event, Gaussian, Ordinal
@@ -117,7 +118,6 @@ def test_pandas_numpy_and_mappings_give_the_same_windows() -> None:
 
 
 def test_polars_frames_are_read() -> None:
-    pl = pytest.importorskip("polars")
     frame = table()
     frame.loc[frame.index[50:53], "x"] = np.nan
     native = pl.DataFrame(
