@@ -8,7 +8,7 @@
     python benchmarks/core.py report   docs/results/core.md from the records of the above
 
 Records are JSON under docs/results/core/. The first command is hours of work on two cores and
-minutes on a GPU; it runs wherever JAX runs. Nothing is chosen on test windows.
+minutes on a GPU; it runs wherever JAX runs. Runs are chosen by their validation windows alone.
 """
 
 from __future__ import annotations
