@@ -220,3 +220,25 @@ def _normal_energy_bwd(kept: tuple[Array, Array], cotangent: Array) -> tuple[Arr
 
 
 normal_energy.defvjp(_normal_energy_fwd, _normal_energy_bwd)
+
+
+@jax.custom_vjp
+def inverse_and_log_det(
+    matrix: Float[Array, "H H"],
+) -> tuple[Float[Array, "H H"], Float[Array, ""]]:
+    r"""$A^{-1}$ and $\log|A|$ of a positive definite matrix, from one factorisation."""
+    return _inverse_and_log_det_fwd(matrix)[0]
+
+
+def _inverse_and_log_det_fwd(matrix: Array) -> tuple[tuple[Array, Array], Array]:
+    inverse_root = _lower_inverse(_cholesky(matrix))
+    inverse = inverse_root.T @ inverse_root
+    return (inverse, -2.0 * jnp.sum(jnp.log(jnp.diagonal(inverse_root)))), inverse
+
+
+def _inverse_and_log_det_bwd(inverse: Array, cotangents: tuple[Array, Array]) -> tuple[Array]:
+    d_inverse, d_log_det = cotangents
+    return (d_log_det * inverse - inverse @ d_inverse @ inverse,)
+
+
+inverse_and_log_det.defvjp(_inverse_and_log_det_fwd, _inverse_and_log_det_bwd)

@@ -1,0 +1,149 @@
+"""What an arm of the comparison is: a composition, and a registry that any table reads.
+
+An arm names its heads and beliefs, the objective it minimises, the score that stops it, the
+numeric settings it tries and what is done to a fitted model. It owns no training loop and
+never scores itself; the arena does both for all arms alike.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from scrollmt.fit import Hyper, Objective, Score
+from scrollmt.heads import AbstractHead, Event, Gaussian, Ordinal
+from scrollmt.model import Model
+from scrollmt.objective import Data, backbone_penalty, composed, validation_nll
+
+Setting = Mapping[str, float]
+Start = Callable[[Any, Data, Setting], Any]
+Finish = Callable[[Any, Data, Data], Model]
+
+STATE, EVENT, REGIME = "state", "event", "regime"
+
+
+def questions() -> dict[str, AbstractHead]:
+    """The three observables of the paper's corpora, with threshold likelihoods."""
+    return {STATE: Gaussian(), EVENT: Event(), REGIME: Ordinal(4)}
+
+
+def penalised(model: Model, loss: Array, hyper: Hyper) -> Float[Array, ""]:
+    """Every arm's objective carries the same penalty on the backbone's weights."""
+    return loss + hyper["backbone_l2"] * backbone_penalty(model)
+
+
+def composed_objective(
+    model: Model, data: Data, hyper: Hyper, data_scale: float | Array
+) -> Float[Array, ""]:
+    """The composed objective, as a sum over windows."""
+    return penalised(model, composed(model, data, data_scale=data_scale), hyper)
+
+
+def as_built(model: Model, train: Data, setting: Setting) -> Model:
+    return model
+
+
+def as_fitted(models: Model, train: Data, valid: Data) -> Model:
+    return models
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One row of the comparison.
+
+    - `heads`, `belief`: what is built, by task name.
+    - `objective`, `score`: what is minimised, and what stops a run and keeps its best step.
+    - `settings`: numeric hyperparameters, one run each; they reach the objective as `hyper`.
+    - `start(model, train, setting)`: one run's model before training.
+    - `trainable(models)`: which leaves move, as `fit` takes it; all by default.
+    - `finish(models, train, valid)`: the fitted batch as the models whose laws are scored.
+    - `members`: how many runs from other starting values are mixed into one forecast.
+    - `select`: the column of the records that chooses among settings and backbones.
+    """
+
+    name: str
+    summary: str
+    heads: Callable[[], Mapping[str, AbstractHead]] = questions
+    belief: str = "none"
+    objective: Objective = composed_objective
+    score: Score = validation_nll
+    settings: tuple[Setting, ...] = field(default=({},), hash=False)
+    start: Start = as_built
+    trainable: Callable[[Any], Any] | None = None
+    finish: Finish = as_fitted
+    members: int = 1
+    select: str = "valid_nats"
+    runs_of: str | None = None
+
+    def describe(self) -> dict[str, Any]:
+        """All that determines the arm's results, as plain values.
+
+        `runs_of` names the arm whose runs this one only selects from: it has none of its own.
+        """
+
+        def name(part: Any) -> str:
+            # A partial application says what it applies and to which values.
+            inner = getattr(part, "func", part)
+            keywords = getattr(part, "keywords", {})
+            shown = ",".join(f"{k}={v}" for k, v in sorted(keywords.items()))
+            return f"{inner.__module__}.{inner.__qualname__}({shown})"
+
+        return {
+            "heads": {task: repr(head) for task, head in sorted(self.heads().items())},
+            "belief": self.belief,
+            "objective": name(self.objective),
+            "score": name(self.score),
+            "settings": [dict(setting) for setting in self.settings],
+            "start": name(self.start),
+            "finish": name(self.finish),
+            "members": self.members,
+        }
+
+
+ARMS: dict[str, Arm] = {}
+
+
+def register(arm: Arm) -> Arm:
+    """Add an arm to the comparison; every study and table then knows it by its name."""
+    if arm.name in ARMS:
+        raise ValueError(f"an arm named {arm.name!r} is registered already; choose another name")
+    if arm.runs_of is not None and arm.runs_of not in ARMS:
+        raise ValueError(
+            f"arm {arm.name!r} selects from the runs of {arm.runs_of!r}, which is not registered"
+        )
+    json.dumps(arm.describe())
+    ARMS[arm.name] = arm
+    return arm
+
+
+def get_arm(name: str) -> Arm:
+    if name not in ARMS:
+        raise ValueError(f"unknown arm {name!r}; choose from {', '.join(sorted(ARMS))}")
+    return ARMS[name]
+
+
+def map_runs(function: Callable[..., Any], *batched: Any) -> Any:
+    """A function of one run's trees, over the run axis of all of them, compiled."""
+    arrays, static = zip(*(eqx.partition(tree, eqx.is_array) for tree in batched), strict=True)
+
+    def one(*parts: Any) -> Any:
+        return function(*(eqx.combine(a, s) for a, s in zip(parts, static, strict=True)))
+
+    return eqx.filter_jit(eqx.filter_vmap(one))(*arrays)
+
+
+def one_run(batch: Any, run: int) -> Any:
+    """One run of a tree with a leading run axis."""
+    return jax.tree.map(lambda a: a[run] if isinstance(a, jax.Array | np.ndarray) else a, batch)
+
+
+def root_mean_square(values: Array, weight: Array) -> Array:
+    return jnp.sqrt(jnp.sum(weight * values * values) / jnp.sum(weight))

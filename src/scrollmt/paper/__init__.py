@@ -1,0 +1,1 @@
+"""The arena: the paper's protocol, its studies, and what they found."""

@@ -1,0 +1,268 @@
+"""Jobs: what the arena computes, and what it learns from it.
+
+A job is one (corpus, arm, backbone) over some seeds. `execute` trains its runs as one batch,
+scores them in one place and returns one row of numbers a run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import time
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from scrollmt.arms import Arm, get_arm, questions
+from scrollmt.arms.base import map_runs, one_run
+from scrollmt.arms.ensembles import MEMBER_STRIDE
+from scrollmt.backbone import PAPER_WIDTH, paper_backbone
+from scrollmt.fit import Fits, fit, stack
+from scrollmt.intake import Scales, read_rows
+from scrollmt.model import Model, build
+from scrollmt.objective import Data
+from scrollmt.paper.problems import Problem, problem, true_var
+from scrollmt.paper.protocol import PROTOCOL, Protocol
+from scrollmt.paper.scoring import (
+    fitted_columns,
+    spread_columns,
+    test_columns,
+    validation_columns,
+)
+from scrollmt.predictive import GaussianLaw, Law, mix
+from scrollmt.splits import Split
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One (corpus, arm, backbone) over some seeds.
+
+    `determinants` holds, as plain JSON values, all else that determines the result:
+    the protocol's constants and the arm's own description.
+    """
+
+    corpus: str
+    arm: str
+    backbone: str
+    seeds: tuple[int, ...]
+    determinants: str = field(default="{}", repr=False)
+
+    def key(self, seed: int) -> str:
+        """A hash of everything that determines one seed's rows."""
+        parts = [self.corpus, self.arm, self.backbone, seed, json.loads(self.determinants)]
+        text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a job produced: rows by seed, the seconds it took, and where it ran.
+
+    Every row has `setting` (a JSON object of the run's numeric hyperparameters, `"{}"` if
+    none) and numbers by name; `arrays` holds longer columns for figures by name and seed.
+    """
+
+    rows: dict[int, list[Row]]
+    seconds: float
+    environment: dict[str, str]
+    arrays: dict[str, list[float]] = field(default_factory=dict)
+
+
+def make_job(
+    corpus: str,
+    arm: str,
+    backbone: str,
+    protocol: Protocol = PROTOCOL,
+    seeds: Sequence[int] | None = None,
+) -> Job:
+    """A job under a protocol; a typing slip in a name is found here, not in a worker."""
+    described = get_arm(arm).describe()
+    determinants = {"protocol": protocol.determinants(), "arm": described}
+    return Job(
+        corpus,
+        arm,
+        backbone,
+        tuple(protocol.seeds if seeds is None else seeds),
+        json.dumps(determinants, sort_keys=True),
+    )
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One seed's windows: how they were split and scaled."""
+
+    split: Split
+    factor: float
+    scales: Scales
+    train: Data
+    valid: Data
+    valid_labels: dict[str, Any]
+    test: tuple[np.ndarray, dict[str, Any]]
+
+
+def _part(of: Problem, seed: int, tasks: Sequence[str]) -> _Part:
+    split = of.split(seed)
+    factor = of.target_factor(split)
+    heads = {name: head for name, head in questions().items() if name in tasks}
+
+    def rows(index: np.ndarray) -> Any:
+        X, Y = of.part(index, factor)
+        return read_rows(X, {name: Y[name] for name in heads}, None, heads)
+
+    train = rows(split.train)
+    scales = Scales.of(train, heads, scale_targets=False)
+    return _Part(
+        split,
+        factor,
+        scales,
+        scales.data(train),
+        scales.data(rows(split.valid)),
+        of.part(split.valid, factor)[1],
+        of.part(split.test, factor),
+    )
+
+
+def _start(
+    arm: Arm, backbone: str, seed: int, train: Data, protocol: Protocol
+) -> tuple[list[Any], list[Any]]:
+    """One seed's runs before training, one a setting, and their keys.
+
+    Starting values are those that a `Forecaster` with the paper's preset gives this seed.
+    """
+    tag = zlib.crc32(backbone.encode())
+    (start_key,) = jax.random.split(jax.random.fold_in(jax.random.key(seed), tag), 1)
+    net_key, task_key, run_key = jax.random.split(start_key, 3)
+    built = build(
+        paper_backbone(backbone, train.x.shape[-1], net_key),
+        arm.heads(),
+        features=PAPER_WIDTH,
+        belief=arm.belief,
+        key=task_key,
+        cov_floor=protocol.cov_floor,
+    )
+    models = [arm.start(built, train, setting) for setting in arm.settings]
+    return models, [*jax.random.split(run_key, len(models))]
+
+
+def _fit(
+    arm: Arm, backbone: str, seeds: Sequence[int], parts: Sequence[_Part], protocol: Protocol
+) -> tuple[Fits, Data, Data]:
+    """All seeds, members and settings of an arm as one batch, in this order."""
+    models: list[Any] = []
+    keys: list[Any] = []
+    for seed, part in zip(seeds, parts, strict=True):
+        for member in range(arm.members):
+            started = _start(arm, backbone, seed + MEMBER_STRIDE * member, part.train, protocol)
+            models += started[0]
+            keys += started[1]
+    each = arm.members * len(arm.settings)
+    train, valid = (
+        jax.tree.map(lambda *a: jnp.repeat(jnp.stack(a), each, axis=0), *data)
+        for data in ([p.train for p in parts], [p.valid for p in parts])
+    )
+    count = len(models)
+    names = sorted({name for setting in arm.settings for name in setting})
+    hyper = {
+        name: jnp.asarray([s[name] for s in arm.settings] * (count // len(arm.settings)), float)
+        for name in names
+    }
+    hyper["learning_rate"] = jnp.full(count, protocol.learning_rate)
+    hyper["backbone_l2"] = jnp.full(count, protocol.backbone_l2)
+    fits = fit(
+        stack(models),
+        train,
+        valid,
+        objective=arm.objective,
+        score=arm.score,
+        hyper=hyper,
+        schedule=protocol.schedule(),
+        keys=jnp.stack(keys),
+        trainable=arm.trainable,
+    )
+    return fits, train, valid
+
+
+def _laws(model: Model, lines: Any, scales: Scales) -> dict[str, Law]:
+    laws: dict[str, Law] = {}
+    for name, (mean, var) in lines.items():
+        law = model.tasks[name].head.law(np.asarray(mean), np.asarray(var))
+        laws[name] = law.affine(scales.offset[name], 1.0) if isinstance(law, GaussianLaw) else law
+    return laws
+
+
+def execute(job: Job, protocol: Protocol | None = None) -> Outcome:
+    """Train and score a job's runs; one row a run, or one row an ensemble."""
+    if protocol is None:
+        stated = json.loads(job.determinants).get("protocol", {})
+        protocol = Protocol(**stated) if stated else PROTOCOL
+    arm = get_arm(job.arm)
+    of = problem(job.corpus, protocol)
+    truth = true_var(of, protocol)
+    tasks = [*arm.heads()]
+    parts = [_part(of, seed, tasks) for seed in job.seeds]
+    began = time.perf_counter()
+    fits, train, valid = _fit(arm, job.backbone, job.seeds, parts, protocol)
+    models = arm.finish(fits.models, train, valid)
+    jax.block_until_ready(models)
+    seconds = time.perf_counter() - began
+    each = arm.members * len(arm.settings)
+    test_x = np.stack([p.scales.inputs(p.test[0]) for p in parts]).astype(train.x.dtype)
+    lines = {
+        "valid": map_runs(lambda m, x: m.project(x), models, valid.x),
+        "test": map_runs(
+            lambda m, x: m.project(x), models, jnp.repeat(jnp.asarray(test_x), each, axis=0)
+        ),
+    }
+    lines = jax.tree.map(np.asarray, lines)
+    models = jax.tree.map(lambda a: np.asarray(a) if isinstance(a, jax.Array) else a, models)
+    rows: dict[int, list[Row]] = {seed: [] for seed in job.seeds}
+    arrays: dict[str, list[float]] = {}
+    for place, (seed, part) in enumerate(zip(job.seeds, parts, strict=True)):
+        for at, setting in enumerate(arm.settings):
+            runs = [place * each + member * len(arm.settings) + at for member in range(arm.members)]
+            members = [one_run(models, run) for run in runs]
+            laws: dict[str, dict[str, Law]] = {}
+            for kind, read in lines.items():
+                spoken = [
+                    _laws(m, one_run(read, r), part.scales)
+                    for m, r in zip(members, runs, strict=True)
+                ]
+                laws[kind] = {name: mix([law[name] for law in spoken]) for name in tasks}
+            V = None if truth is None else truth[part.split.test]
+            row: Row = {"setting": json.dumps(dict(setting), sort_keys=True)}
+            row |= validation_columns(laws["valid"], part.valid_labels)
+            row |= test_columns(laws["test"], part.test[1])
+            state = laws["test"].get("state")
+            if isinstance(state, GaussianLaw):
+                row |= spread_columns(state, part.test[1]["state"], V)
+                if V is not None and place == 0 and len(arm.settings) == 1:
+                    arrays = {"var": [*map(float, state.sd**2)], "true_var": [*map(float, V)]}
+            if arm.members == 1:
+                row |= fitted_columns(members[0], laws["test"])
+            row["target_factor"] = part.factor
+            row["steps"] = float(np.mean(fits.steps[runs]))
+            row["best_step"] = float(np.mean(fits.best_step[runs]))
+            row["stop_reason"] = "+".join(sorted({fits.stop_reason[r] for r in runs}))
+            row["seconds"] = seconds / len(job.seeds)
+            rows[seed].append(row)
+    return Outcome(rows, seconds, environment(), arrays)
+
+
+def environment() -> dict[str, str]:
+    """Where and with what a job ran."""
+    return {
+        "scrollmt": version("scrollmt"),
+        "jax": jax.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "device": str(jax.devices()[0].device_kind),
+    }

@@ -1,0 +1,219 @@
+r"""Beliefs that are set in closed form instead of being trained.
+
+The binding map of a Gaussian task (`app:scroll`, routing) gives its belief the conjugate
+posterior of the training design,
+
+$$\Sigma = (\alpha I + \Psi^\top\Psi/\sigma_\text{obs}^2)^{-1}, \qquad
+  \mu = \Sigma\,\Psi^\top y/\sigma_\text{obs}^2,$$
+
+whose covariance sees the labels nowhere. A curvature belief (Laplace) does the same for any
+head after training, with $-\partial^2 \log p(y \mid a)/\partial a^2$ in the place of
+$1/\sigma_\text{obs}^2$. Features are `(N, H)`; rows of weight zero do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from scrollmt.beliefs import AbstractBelief, Diag, Point, Rows
+from scrollmt.heads import AbstractHead, Gaussian
+from scrollmt.model import Backbone, Model, Task
+from scrollmt.numerics import LOG_SQRT_2PI, inverse_and_log_det, normal_energy
+from scrollmt.objective import Data, data_terms, prior_term
+
+
+class Fixed(AbstractBelief):
+    """A belief that was computed, not trained: its covariance is held as a matrix."""
+
+    mu: Float[Array, " H"]
+    matrix: Float[Array, "H H"]
+
+    @classmethod
+    def init(cls, size: int, key: PRNGKeyArray, *, rows: int, cov_floor: float) -> Self:
+        raise ValueError("a fixed belief comes out of a computation; there is no start to train it")
+
+    def rows(self) -> Rows:
+        return Rows(self.mu[None], jnp.zeros((0, *self.mu.shape), self.mu.dtype), self.matrix[None])
+
+    def line(self, read: Rows) -> tuple[Array, Array]:
+        return read.linear[0], read.forms[0]
+
+    def overlap(self, prior_precision: Float[Array, ""]) -> Float[Array, ""]:
+        eye = jnp.eye(self.mu.shape[0], dtype=self.mu.dtype)
+        return normal_energy(self.mu, self.matrix + eye / prior_precision)
+
+    def cov(self) -> Float[Array, "H H"]:
+        return self.matrix
+
+    def scaled(self, factor: float, *, scale_floor: bool) -> Self:
+        return type(self)(self.mu * factor, self.matrix * factor**2)
+
+
+def _conjugate(
+    psi: Float[Array, "N H"],
+    y: Float[Array, " N"],
+    weight: Float[Array, " N"],
+    prior_precision: Float[Array, ""],
+    sigma_obs: Float[Array, ""],
+) -> tuple[Fixed, Float[Array, ""]]:
+    """The posterior belief, and the log determinant of its precision."""
+    scaled = psi.T * (weight / sigma_obs**2)
+    eye = jnp.eye(psi.shape[1], dtype=psi.dtype)
+    cov, log_det = inverse_and_log_det(prior_precision * eye + scaled @ psi)
+    return Fixed(cov @ (scaled @ y), cov), log_det
+
+
+def posterior(
+    psi: Float[Array, "N H"],
+    y: Float[Array, " N"],
+    weight: Float[Array, " N"],
+    prior_precision: Float[Array, ""],
+    sigma_obs: Float[Array, ""],
+) -> Fixed:
+    """The binding map: the conjugate posterior of a Gaussian task's weights."""
+    return _conjugate(psi, y, weight, prior_precision, sigma_obs)[0]
+
+
+def log_evidence(
+    psi: Float[Array, "N H"],
+    y: Float[Array, " N"],
+    weight: Float[Array, " N"],
+    prior_precision: Float[Array, ""],
+    sigma_obs: Float[Array, ""],
+) -> Float[Array, ""]:
+    r"""$\log \mathcal{N}(y;\, 0,\, \sigma_\text{obs}^2 I + \Psi\Psi^\top/\alpha)$ through H x H."""
+    belief, log_det = _conjugate(psi, y, weight, prior_precision, sigma_obs)
+    residual = y - psi @ belief.mu
+    noise = jnp.sum(weight * (LOG_SQRT_2PI + jnp.log(sigma_obs)))
+    misfit = jnp.sum(weight * residual**2) / sigma_obs**2
+    size = psi.shape[1]
+    pull = prior_precision * jnp.sum(belief.mu**2)
+    return -noise + 0.5 * (size * jnp.log(prior_precision) - log_det - misfit - pull)
+
+
+class Bound(eqx.Module):
+    """A model whose Gaussian task `name` reads the posterior of the windows it carries.
+
+    It offers what the objective and the scores ask of a `Model`; its own `mu` is never used.
+    """
+
+    model: Model
+    train: Data
+    name: str = eqx.field(static=True)
+
+    @property
+    def backbone(self) -> Backbone:
+        return self.model.backbone
+
+    @property
+    def tasks(self) -> dict[str, Task]:
+        return self.settled().tasks
+
+    def design(self) -> tuple[Array, Array, Array, Array, Array]:
+        """Features, labels, weights, prior precision and noise of the bound task."""
+        task = self.model.tasks[self.name]
+        assert isinstance(task.head, Gaussian)
+        return (
+            self.model.features(self.train.x),
+            self.train.y[self.name],
+            self.train.weight[self.name],
+            task.prior_precision,
+            task.head.sigma_obs,
+        )
+
+    def settled(self) -> Model:
+        """The plain model with the posterior in its place."""
+        task = self.model.tasks[self.name]
+        bound = Task(task.head, posterior(*self.design()), task.log_prior_precision)
+        return Model(self.model.backbone, {**self.model.tasks, self.name: bound})
+
+    def project(self, x: Float[Array, "N D"]) -> dict[str, tuple[Array, Array]]:
+        return self.settled().project(x)
+
+
+def bind(model: Model, train: Data, name: str) -> Bound:
+    """Tie a Gaussian task's belief to the posterior of these windows."""
+    if name not in model.tasks or not isinstance(model.tasks[name].head, Gaussian):
+        raise ValueError(f"only a Gaussian task has a binding map; {name!r} is not one")
+    return Bound(model, train, name)
+
+
+def trained_leaves(bound: Bound) -> Bound:
+    """Which leaves training moves: those of the model, without the bound task's own belief."""
+    wanted = jax.tree.map(eqx.is_inexact_array, bound)
+    off = jax.tree.map(lambda _: False, bound.model.tasks[bound.name].belief)
+    wanted = eqx.tree_at(lambda b: b.model.tasks[b.name].belief, wanted, off)
+    return eqx.tree_at(lambda b: b.train, wanted, jax.tree.map(lambda _: False, bound.train))
+
+
+def evidence_composed(bound: Bound, data: Data) -> Float[Array, ""]:
+    """The composed objective with the bound task's terms replaced by its log evidence."""
+    total = -log_evidence(*bound.design())
+    for name, terms in data_terms(bound.model, data).items():
+        if name != bound.name:
+            total = total + jnp.sum(terms) + prior_term(bound.model.tasks[name])
+    return total
+
+
+def curvature(
+    head: AbstractHead, psi: Float[Array, "N H"], y: Array, weight: Array, mu: Float[Array, " H"]
+) -> Float[Array, "H H"]:
+    r"""$\sum_n w_n h_n \psi_n\psi_n^\top$ with $h_n = -\partial^2 \log p(y_n \mid a)/\partial a^2$
+    at $a = \mu^\top\psi_n$, the head's own parameters held."""
+
+    def log_p(a: Array, y: Array) -> Array:
+        return head.log_predictive(y, a, jnp.zeros_like(a))
+
+    h = -jax.vmap(jax.grad(jax.grad(log_p)))(psi @ mu, y)
+    return (psi.T * (weight * h)) @ psi
+
+
+def laplace(
+    model: Model,
+    train: Data,
+    valid: Data,
+    *,
+    diagonal: bool,
+    precisions: Sequence[float],
+) -> Model:
+    """A point-estimate model with a curvature belief on each head.
+
+    The prior precision of each head is the one of `precisions` with the lowest NLL of that
+    head on the validation windows. A diagonal belief inverts the diagonal of the precision.
+    """
+    if any(not isinstance(task.belief, Point) for task in model.tasks.values()):
+        raise ValueError("laplace adds beliefs to a point estimate; this model has beliefs already")
+    psi_train, psi_valid = model.features(train.x), model.features(valid.x)
+    tasks = {}
+    for name, task in model.tasks.items():
+        mu, head = task.belief.mu, task.head
+        matrix = curvature(head, psi_train, train.y[name], train.weight[name], mu)
+        best = None
+        for precision in precisions:
+            belief = _curvature_belief(mu, np.asarray(matrix, np.float64), precision, diagonal)
+            terms = head.log_predictive(valid.y[name], *belief.project(psi_valid))
+            nll = -float(jnp.sum(valid.weight[name] * terms) / jnp.sum(valid.weight[name]))
+            if best is None or nll < best[0]:
+                best = nll, Task(head, belief, jnp.log(jnp.asarray(precision, mu.dtype)))
+        assert best is not None
+        tasks[name] = best[1]
+    return Model(model.backbone, tasks)
+
+
+def _curvature_belief(
+    mu: Array, matrix: np.ndarray, precision: float, diagonal: bool
+) -> AbstractBelief:
+    if diagonal:
+        sd = 1.0 / np.sqrt(np.diagonal(matrix) + precision)
+        return Diag(mu, jnp.asarray(np.log(sd), mu.dtype), cov_floor=0.0)
+    # On the host in double precision: near collinear features make the matrix ill-conditioned.
+    values, vectors = np.linalg.eigh(matrix)
+    cov = (vectors / (np.maximum(values, 0.0) + precision)) @ vectors.T
+    return Fixed(mu, jnp.asarray(cov, mu.dtype))
