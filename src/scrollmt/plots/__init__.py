@@ -1,0 +1,46 @@
+"""Pictures, one function each: every function takes `ax=` and returns the axes.
+
+Without `ax` a picture gets a new figure of its own, `ax.figure`; no picture touches pyplot.
+matplotlib is imported on the first call, so that the library loads without it.
+"""
+
+from scrollmt.plots.alone import compare_alone, interference
+from scrollmt.plots.calibration import (
+    coverage,
+    pit,
+    pit_bounds,
+    pit_histogram,
+    reliability,
+    spread_error,
+)
+from scrollmt.plots.inside import (
+    effective_weight,
+    effective_weights,
+    precisions,
+    training,
+    variance_split,
+)
+from scrollmt.plots.outcomes import confusion, forecasts, regimes
+from scrollmt.plots.truth import predictive_sd, sd_over_leads, variance_tracking
+
+__all__ = [
+    "compare_alone",
+    "confusion",
+    "coverage",
+    "effective_weight",
+    "effective_weights",
+    "forecasts",
+    "interference",
+    "pit",
+    "pit_bounds",
+    "pit_histogram",
+    "precisions",
+    "predictive_sd",
+    "regimes",
+    "reliability",
+    "sd_over_leads",
+    "spread_error",
+    "training",
+    "variance_split",
+    "variance_tracking",
+]

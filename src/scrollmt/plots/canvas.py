@@ -1,0 +1,141 @@
+"""What all pictures share: where they are drawn, and colours that hold on white and on black.
+
+The data colours are four of the Okabe-Ito set, which stay apart under every common colour
+blindness; each has a contrast of at least 3 to 1 to white and to a nearly black page. Text, ticks
+and frames stay in matplotlib's own ink, so that a style sheet, or a page, sets them for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from scrollmt.predictive import Law
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+BLUE, RED, GREEN, PINK = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
+CYCLE = (BLUE, RED, GREEN, PINK)
+# Shape repeats what colour says, for print without colour.
+MARKERS = ("o", "^", "s", "D")
+GREY = "#808080"
+# A band under marks: light enough to leave them readable on either page.
+BAND_ALPHA = 0.3
+FIGURE_SIZE = (4.8, 3.3)
+
+
+def axes(ax: Axes | None) -> Axes:
+    """The axes given, or those of a new figure that nobody else draws on (`ax.figure`)."""
+    if ax is not None:
+        return ax
+    # Imported here so that the library loads without matplotlib.
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=FIGURE_SIZE, layout="constrained").subplots()
+
+
+def words(text: object) -> str:
+    """A name as matplotlib shall print it: a dollar sign starts no formula."""
+    return str(text).replace("$", r"\$")
+
+
+def legend(ax: Axes, *, columns: int = 4) -> None:
+    """A legend above the picture, where it covers nothing."""
+    handles, labels = ax.get_legend_handles_labels()
+    if labels:
+        ax.legend(
+            handles,
+            labels,
+            frameon=False,
+            fontsize="small",
+            ncols=min(len(labels), columns),
+            loc="lower left",
+            bbox_to_anchor=(0.0, 1.0),
+            borderaxespad=0.2,
+            columnspacing=1.0,
+            handletextpad=0.4,
+            handlelength=1.4,
+        )
+
+
+def plain_log(ax: Axes, which: Literal["x", "y"]) -> None:
+    """A logarithmic axis with ticks in plain digits, few enough not to touch; call it last."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    if which == "x":
+        ax.set_xscale("log")
+    else:
+        ax.set_yscale("log")
+    low, high = ax.get_xlim() if which == "x" else ax.get_ylim()
+    axis = ax.xaxis if which == "x" else ax.yaxis
+    subs = (1.0, 2.0, 5.0) if high / low < 300.0 else (1.0,)
+    axis.set_major_locator(LogLocator(subs=subs, numticks=8))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter("{x:g}")
+
+
+def positions(law: Law, x: Any) -> np.ndarray:
+    """Where each forecast stands on the horizontal axis: its number, or `x` (times, values)."""
+    if x is None:
+        return np.arange(len(law))
+    index = pd.Index(x)
+    if isinstance(index, pd.DatetimeIndex):
+        # The clock of the series' own time zone is what its reader expects on the axis.
+        index = index.tz_localize(None)
+    place = index.to_numpy()
+    if place.shape != (len(law),):
+        raise ValueError(
+            f"x has shape {place.shape}, but the law holds {len(law)} forecasts: pass one place "
+            f"each, shape ({len(law)},)"
+        )
+    return place
+
+
+def date_axis(ax: Axes, place: np.ndarray) -> None:
+    """Short dates where the horizontal axis is time."""
+    if place.dtype.kind == "M":
+        from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+        locator = AutoDateLocator(maxticks=6)
+        ax.xaxis.set_major_locator(locator)
+        ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+
+
+def task_rows(ax: Axes, names: Sequence[object]) -> None:
+    """One row a task, the first on top."""
+    ax.set_yticks(np.arange(len(names)), [words(name) for name in names])
+    ax.set_ylim(len(names) - 0.5, -0.5)
+    ax.grid(axis="x", color=GREY, alpha=0.25, linewidth=0.8)
+    ax.set_axisbelow(True)
+
+
+def need_labels(observed: np.ndarray, picture: str) -> int:
+    """How many labels are observed; an error where none is."""
+    count = int(np.count_nonzero(observed))
+    if count == 0:
+        raise ValueError(
+            f"{picture}: all {observed.size} labels are missing, so there is nothing to draw; "
+            "pass windows whose outcome is known"
+        )
+    return count
+
+
+def thin(values: np.ndarray, points: int | None) -> np.ndarray:
+    """At most `points` row numbers, evenly spread over the ranks of `values`, ends included."""
+    order = np.argsort(values, kind="stable")
+    if points is None or len(order) <= points:
+        return np.sort(order)
+    return np.sort(order[np.linspace(0, len(order) - 1, points).round().astype(int)])
+
+
+def class_names(names: Sequence[str] | None, classes: int) -> list[str]:
+    """One name a class; their numbers where none are given."""
+    if names is None:
+        return [str(r) for r in range(classes)]
+    if len(names) != classes:
+        raise ValueError(f"names has {len(names)} entries, but the law has {classes} classes")
+    return [words(name) for name in names]

@@ -1,0 +1,166 @@
+"""Forecasts beside what came true: values with intervals, class probabilities, confusion."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from scrollmt.plots import canvas
+from scrollmt.predictive import DiscreteLaw, EventLaw, Law, real_labels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Dots over coloured areas keep one colour on a light and on a dark page: the areas do too.
+DOT, RIM = "#111111", "#fafafa"
+
+
+def forecasts(
+    law: Law,
+    y: Any = None,
+    *,
+    x: Any = None,
+    levels: Sequence[float] = (0.5, 0.9),
+    ax: Axes | None = None,
+) -> Axes:
+    """Centres with nested central intervals, and what came true where `y` is given.
+
+    `law` is any law with intervals, in model or in original units; `y` in the same units. `x`
+    places the forecasts, for instance at `windows.t`.
+    """
+    if not hasattr(law, "interval"):
+        raise TypeError(
+            f"a {type(law).__name__} has no intervals; draw its probabilities with plots.regimes"
+        )
+    ax = canvas.axes(ax)
+    place = canvas.positions(law, x)
+    # Bars touch but do not overlap in a picture of ordinary width.
+    width = min(5.0, 300.0 / max(len(law), 1))
+    for level in sorted(levels, reverse=True):
+        lower, upper = law.interval(level)
+        ax.vlines(
+            place,
+            lower,
+            upper,
+            color=canvas.BLUE,
+            alpha=0.2 + 0.5 * (1.0 - level),
+            linewidth=width,
+            label=f"{level:.0%} interval",
+        )
+    name, centre = ("mean", law.mean) if hasattr(law, "mean") else ("median", _median(law))
+    ax.plot(
+        place,
+        centre,
+        "_",
+        color=canvas.BLUE,
+        markersize=1.2 * width,
+        markeredgewidth=1.6,
+        label=name,
+    )
+    if y is not None:
+        truth = real_labels(y, len(law))
+        ax.plot(place, truth, "o", color=canvas.RED, markersize=2.8, label="came true")
+    canvas.date_axis(ax, place)
+    canvas.legend(ax)
+    return ax
+
+
+def _median(law: Any) -> np.ndarray:
+    return law.quantile(0.5)
+
+
+def regimes(
+    law: Law,
+    y: Any = None,
+    *,
+    x: Any = None,
+    names: Sequence[str] | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Class probabilities stacked over the windows; a dot sits in the class that came true.
+
+    The height of an area is its probability, so a dot in a thin sliver is a surprise. Events are
+    the case of two classes, "no" and "yes".
+    """
+    if not isinstance(law, DiscreteLaw):
+        raise TypeError(f"a {type(law).__name__} has no classes; draw it with plots.forecasts")
+    if names is None and isinstance(law, EventLaw):
+        names = ("no", "yes")
+    labels = canvas.class_names(names, law.num_classes)
+    ax = canvas.axes(ax)
+    place = canvas.positions(law, x)
+    order = np.argsort(place, kind="stable")
+    edges = np.pad(np.cumsum(law.probs, axis=1), ((0, 0), (1, 0)))
+    # A step needs an end: the last window is drawn as wide as the one before.
+    at = place[order]
+    at = np.append(at, at[-1] + (at[-1] - at[-2] if len(at) > 1 else 1))
+    for r, color in enumerate(_ladder(law.num_classes)):
+        low, high = (np.append(e[order], e[order[-1]]) for e in (edges[:, r], edges[:, r + 1]))
+        ax.fill_between(at, low, high, step="post", color=color, linewidth=0, label=labels[r])
+    if y is not None:
+        seen = law.labels(y)
+        known = order[seen[order] >= 0]
+        middle = (at[:-1] + (at[1:] - at[:-1]) / 2)[seen[order] >= 0]
+        height = (edges[known, seen[known]] + edges[known, seen[known] + 1]) / 2
+        ax.plot(
+            middle,
+            height,
+            "o",
+            color=DOT,
+            markeredgecolor=RIM,
+            markeredgewidth=0.6,
+            markersize=4.5,
+            label="came true",
+        )
+    ax.set_ylim(0, 1)
+    ax.margins(x=0)
+    ax.set_ylabel("probability")
+    canvas.date_axis(ax, place)
+    canvas.legend(ax, columns=5)
+    return ax
+
+
+def _ladder(classes: int) -> list[Any]:
+    """One colour a class, from dark to light alike for every kind of colour vision."""
+    from matplotlib import colormaps
+
+    return [colormaps["cividis"](v) for v in np.linspace(0.25, 0.95, classes)]
+
+
+def confusion(
+    law: Law, y: Any, *, names: Sequence[str] | None = None, ax: Axes | None = None
+) -> Axes:
+    """How often each class was the likeliest, by the class that came true, as counts.
+
+    A cell is as dark as its share of the row.
+    """
+    if not isinstance(law, DiscreteLaw):
+        raise TypeError(f"a {type(law).__name__} has no classes to confuse")
+    seen = law.labels(y)
+    canvas.need_labels(seen >= 0, "confusion")
+    if names is None and isinstance(law, EventLaw):
+        names = ("no", "yes")
+    labels = canvas.class_names(names, law.num_classes)
+    counts = np.zeros((law.num_classes, law.num_classes), dtype=int)
+    np.add.at(counts, (seen[seen >= 0], law.mode[seen >= 0]), 1)
+    ax = canvas.axes(ax)
+    from matplotlib.patches import Rectangle
+
+    for true, row in enumerate(counts):
+        for said, count in enumerate(row):
+            # At most three quarters opaque: the count stays readable in black and in white.
+            shade = 0.75 * count / max(row.sum(), 1)
+            ax.add_patch(
+                Rectangle((said - 0.5, true - 0.5), 1, 1, color=canvas.BLUE, alpha=shade, lw=0)
+            )
+            ax.text(said, true, str(count), ha="center", va="center")
+    ticks = np.arange(law.num_classes)
+    ax.set_xticks(ticks, labels)
+    ax.set_yticks(ticks, labels)
+    ax.set_xlim(-0.5, law.num_classes - 0.5)
+    ax.set_ylim(law.num_classes - 0.5, -0.5)
+    ax.set_xlabel("likeliest class")
+    ax.set_ylabel("came true")
+    return ax
