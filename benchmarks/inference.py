@@ -20,6 +20,7 @@ from timing import in_turns, machine, ratio
 
 from scrollmt import Event, Forecaster, Gaussian, Ordinal
 from scrollmt.backbone import LAYER_NORM_EPS
+from scrollmt.committee import project
 from scrollmt.heads import PROBIT_BASE_SCALE
 from scrollmt.presets import PAPER
 
@@ -96,7 +97,7 @@ def main() -> None:
             "numpy": lambda x=x: forward(x),
             "scrollmt": lambda x=x: numbers(fit, x),
             "numpy, latent": lambda x=x: forward.latent(x),
-            "scrollmt, latent": lambda x=x: fit._project(fit.model_, fit._inputs(x)),
+            "scrollmt, latent": lambda x=x: project(fit.model_, fit._inputs(x)),
         }
         seconds = in_turns(functions, options.rounds if n > 1000 else 200)
         for name, values in seconds.items():

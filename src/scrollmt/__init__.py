@@ -4,6 +4,7 @@ from scrollmt.backtests import Backtest, backtest
 from scrollmt.forecaster import Forecaster, load
 from scrollmt.heads import Categorical, Event, Gaussian, Ordinal
 from scrollmt.inputs import calendar, current, lags, one_hot
+from scrollmt.joint import JointLaw
 from scrollmt.model import Model, rescale_task
 from scrollmt.objective import composed, data_terms, shared_cavity
 from scrollmt.observables import at_lead, over_window
@@ -21,6 +22,7 @@ __all__ = [
     "Forecaster",
     "Gaussian",
     "GaussianLaw",
+    "JointLaw",
     "Model",
     "Ordinal",
     "OrdinalLaw",

@@ -11,11 +11,13 @@ holds one forecast.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 
+from scrollmt.joint import JointLaw, Laws
 from scrollmt.observables import Bands, Observable, Value
 from scrollmt.predictive import DiscreteLaw, EventLaw, GaussianLaw, Law
 from scrollmt.series import duration
@@ -36,7 +38,7 @@ class Forecast:
     """
 
     window: Windows
-    laws: dict[str, Law]
+    laws: Laws
 
     @property
     def t(self) -> Any:
@@ -54,6 +56,10 @@ class Forecast:
         """The laws in original units: that of log1p(x), for instance, as a law of x."""
         asked = self.window.questions
         return {task: original_units(law, asked[task]) for task, law in self.laws.items()}
+
+    def joint(self, tasks: Sequence[str]) -> JointLaw:
+        """The joint law of Gaussian tasks, on the scale of their questions."""
+        return self.laws.joint(tasks)
 
     def question(self, task: str) -> str:
         """What the answer is about, in words, without a change of scale."""

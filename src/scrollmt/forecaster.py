@@ -21,29 +21,24 @@ from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from jaxtyping import Array, Float
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import Tags
 
-from scrollmt import intake, scores, store, training
+from scrollmt import committee, intake, scores, store, training
 from scrollmt.answers import Forecast
 from scrollmt.beliefs import BELIEFS
+from scrollmt.couplings import read_groups
 from scrollmt.heads import AbstractHead
-from scrollmt.model import Backbone, Model
+from scrollmt.joint import Laws
+from scrollmt.model import Backbone
 from scrollmt.objective import Data
 from scrollmt.portfolio import Selection, joined, train
-from scrollmt.predictive import GaussianLaw, Law, mix
 from scrollmt.presets import Preset, get_preset
 from scrollmt.windows import Recipe, Windows
-
-# Inputs are padded to a power of four, so that ten sizes serve every number of windows.
-PREDICT_SIZES = tuple(4**k for k in range(9))
 
 
 class Forecaster(BaseEstimator):
@@ -58,6 +53,9 @@ class Forecaster(BaseEstimator):
         How it is fitted. "paper" is the published protocol, for reproduction.
     belief : "diag", "full" or "none"
         The covariance family of each task's last-layer weights.
+    joint : names of Gaussian tasks, several groups of names, or None
+        Tasks whose labels may have correlated noise: the correlation is learned along with
+        everything else, and `predict(X).joint(names)` knows of it. Every task keeps its own law.
     backbone : "select", a candidate's name, or an Equinox module from (D,) to (H,)
         "select" tries all of the preset's candidates and keeps the best on validation.
     validation : float, (X, Y), (X, Y, sample_weight) or Windows
@@ -85,7 +83,8 @@ class Forecaster(BaseEstimator):
     scales_ : means and standard deviations that lead there
     candidates_ : DataFrame with every run and its validation NLL, in the user's units
     history_ : DataFrame with the objective and the validation NLL of the chosen run
-    validation_nll_ : float, of the mixed laws, added over tasks, in the user's units
+    validation_nll_ : float, of the mixed laws, added over tasks, in the user's units; here
+        and in `candidates_` a coupled task is scored given the coupled ones before it
     stop_reason_ : "steps", "patience", "nonfinite" or "interrupted"
     recipe_ : the recipe with the quantile edges of this fit, None without windows
     n_features_in_, feature_names_in_ : as in scikit-learn
@@ -113,6 +112,7 @@ class Forecaster(BaseEstimator):
         *,
         preset: str | Preset = "default",
         belief: str = "diag",
+        joint: Any = None,
         backbone: str | Backbone = "select",
         validation: Any = 0.2,
         seed: int = 0,
@@ -124,6 +124,7 @@ class Forecaster(BaseEstimator):
         self.tasks = tasks
         self.preset = preset
         self.belief = belief
+        self.joint = joint
         self.backbone = backbone
         self.validation = validation
         self.seed = seed
@@ -166,6 +167,7 @@ class Forecaster(BaseEstimator):
             (X, Y, sample_weight),
             self.validation,
             heads,
+            joint=read_groups(self.joint, heads),
             seed=self.seed,
             scale_targets=preset.scale_targets,
             recipe=self.recipe,
@@ -182,6 +184,7 @@ class Forecaster(BaseEstimator):
                 preset,
                 heads,
                 belief=self.belief,
+                joint=read_groups(self.joint, heads),
                 train=fitted,
                 valid=judged,
                 keys=[jax.random.key(seed) for seed in seeds],
@@ -215,8 +218,11 @@ class Forecaster(BaseEstimator):
             raise KeyboardInterrupt("fit interrupted; the best model so far is kept")
         return self
 
-    def predict(self, X: Any) -> dict[str, Law]:
-        """The law of every task at every window, in the user's units."""
+    def predict(self, X: Any) -> Laws:
+        """The law of every task at every window, in the user's units.
+
+        `predict(X).joint(["a", "b"])` is the joint law of Gaussian tasks.
+        """
         self._check_fitted()
         return self._laws(self._inputs(X))
 
@@ -251,7 +257,10 @@ class Forecaster(BaseEstimator):
         ).T.rename_axis("task")
 
     def score(self, X: Any, Y: Any = None, sample_weight: Any = None) -> float:
-        """Mean log score, added over the tasks, in nats; higher is better."""
+        """Mean log score, added over the tasks, in nats; higher is better.
+
+        Coupled tasks are scored jointly, so that models with and without couplings compare.
+        """
         rows, laws = self._labelled(X, Y, sample_weight)
         empty = [name for name in laws if not rows.weights[name].any()]
         if empty:
@@ -314,62 +323,27 @@ class Forecaster(BaseEstimator):
         values = intake.check_columns(values, names, self.n_features_in_, known)
         return self.scales_.inputs(values, names=known)
 
-    def _laws(self, x: np.ndarray) -> dict[str, Law]:
-        """The mixed laws of the members who speak for each task, at standardised inputs."""
-        spoken: dict[str, list[Law]] = {name: [] for name in self.tasks_}
-        for number, member in enumerate(self.members_):
-            names = [name for name in self.tasks_ if number in self.committee_[name]]
-            latent = self._project(member, x) if names else {}
-            for name in names:
-                # Cut to size only afterwards: the head's arithmetic is compiled for padded sizes.
-                spoken[name].append(member.tasks[name].head.law(*latent[name])[: len(x)])
-        laws = {name: mix(laws) for name, laws in spoken.items()}
-        for name, law in laws.items():
-            if isinstance(law, GaussianLaw):
-                laws[name] = law.affine(self.scales_.offset[name], self.scales_.scale[name])
-        return laws
+    def _laws(self, x: np.ndarray) -> Laws:
+        return committee.laws(self.tasks_, self.members_, self.committee_, self.scales_, x)
 
     @staticmethod
-    def _nll(rows: intake.Rows, laws: Mapping[str, Law]) -> float:
-        """Mean NLL added over the tasks that have labels."""
-        return sum(
-            float(scores.average(scores.log_score(law, rows.labels[name]), rows.weights[name]))
-            for name, law in laws.items()
-            if rows.weights[name].any()
+    def _nll(rows: intake.Rows, laws: Laws) -> float:
+        """Mean NLL added over the tasks that have labels; joint over those that are coupled."""
+        weights = rows.weights
+        seen = {name: np.where(weights[name] > 0, y, np.nan) for name, y in rows.labels.items()}
+        return -sum(
+            float(scores.average(terms, weights[name]))
+            for name, terms in laws.log_prob(seen).items()
+            if weights[name].any()
         )
 
-    @staticmethod
-    def _project(model: Model, x: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """`(mean, var)` by task, padded with average windows so that few programs serve every N.
-
-        In the precision of the fit, whatever JAX is set to now.
-        """
-        dtype = next(iter(model.tasks.values())).belief.mu.dtype
-        if dtype == np.float64 and jnp.result_type(float) != np.float64:
-            raise ValueError(
-                f"the model was fitted in float64 and JAX is set to float32; {store.ENABLE_X64}"
-            )
-        pieces = []
-        for start in range(0, len(x), PREDICT_SIZES[-1]):
-            part = x[start : start + PREDICT_SIZES[-1]]
-            size = PREDICT_SIZES[-1] if start else next(s for s in PREDICT_SIZES if s >= len(part))
-            padded = np.zeros((size, x.shape[1]), dtype)
-            padded[: len(part)] = part
-            with jax.default_matmul_precision("highest"):
-                pieces.append(_project(model, jnp.asarray(padded)))
-        return jax.tree.map(lambda *a: np.concatenate(a), *pieces)
-
-    def _labelled(self, X: Any, Y: Any, sample_weight: Any) -> tuple[intake.Rows, dict[str, Law]]:
+    def _labelled(self, X: Any, Y: Any, sample_weight: Any) -> tuple[intake.Rows, Laws]:
         laws = self.predict(X)
         if isinstance(X, Windows) and Y is None:
             Y = training.labels(X, self.recipe_)
         x, _ = intake.read_inputs(X)
-        return intake.read_rows(x, Y, sample_weight, self.tasks_), laws
-
-
-@eqx.filter_jit
-def _project(model: Model, x: Float[Array, "N D"]) -> dict[str, tuple[Array, Array]]:
-    return model.project(x)
+        groups = tuple(coupling.names for coupling in self.model_.couplings)
+        return intake.read_rows(x, Y, sample_weight, self.tasks_, joint=groups), laws
 
 
 class _ProgressLine:

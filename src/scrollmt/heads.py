@@ -91,7 +91,7 @@ class Gaussian(AbstractHead):
         noise = float(np.exp(2.0 * np.float64(self.log_sigma_obs)))
         return GaussianLaw(mean, np.sqrt(noise + np.asarray(var, np.float64)), noise_var=noise)
 
-    def scaled(self, factor: float) -> Self:
+    def scaled(self, factor: float | Array) -> Self:
         return eqx.tree_at(lambda h: h.log_sigma_obs, self, self.log_sigma_obs + jnp.log(factor))
 
     def __repr__(self) -> str:

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
+from scrollmt.couplings import Groups
 from scrollmt.heads import AbstractHead, AbstractProbit, Categorical, Gaussian
 from scrollmt.objective import Data
 from scrollmt.predictive import real_labels
@@ -211,11 +212,25 @@ def read_rows(
     heads: Mapping[str, AbstractHead],
     *,
     what: str = "",
+    joint: Groups = (),
 ) -> Rows:
     """Targets and weights that belong to inputs already read."""
     labels, seen = read_targets(Y, heads, len(x), what=f"{what}Y")
-    weights = read_weights(sample_weight, list(heads), len(x), what=f"{what}sample_weight")
-    return Rows(x, labels, {name: weights[name] * seen[name] for name in heads})
+    given = read_weights(sample_weight, list(heads), len(x), what=f"{what}sample_weight")
+    weights = {name: given[name] * seen[name] for name in heads}
+    for first, *others in joint:
+        for name in others:
+            # A label of weight zero is as good as missing, and may stand beside any other.
+            pair = weights[first], weights[name]
+            bad = (pair[0] != pair[1]) & (pair[0] > 0) & (pair[1] > 0)
+            if bad.any():
+                row = int(np.flatnonzero(bad)[0])
+                raise ValueError(
+                    f"{what}sample_weight of the joint tasks {first!r} and {name!r} is "
+                    f"{pair[0][row]:g} and {pair[1][row]:g} at row {row}; labels that are scored "
+                    "jointly have one weight a row: give these tasks the same array"
+                )
+    return Rows(x, labels, weights)
 
 
 def hold_out(rows: Rows, share: float, seed: int) -> tuple[Rows, Rows]:

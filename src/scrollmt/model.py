@@ -3,12 +3,14 @@ r"""A model: one backbone, and per task a head, a belief and a prior precision.
 $$x \xrightarrow{\;\text{backbone}\;} \psi \xrightarrow{\;\text{belief}_k\;}
   (\mu_k^\top\psi,\; \psi^\top\Sigma_k\psi) \xrightarrow{\;\text{head}_k\;} m_k(y)$$
 
-Tasks are keyed by name and share nothing but the features (`lem:compose`).
+Tasks are keyed by name and share nothing but the features (`lem:compose`) and, where they are
+coupled, the noise of their labels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -18,6 +20,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from scrollmt.backbone import Columns, Dense
 from scrollmt.beliefs import BELIEFS, AbstractBelief, Point, Rows
+from scrollmt.couplings import Coupling, read_groups
 from scrollmt.heads import AbstractHead, Gaussian
 
 Backbone = Callable[[Float[Array, " D"]], Float[Array, " H"]]
@@ -36,10 +39,11 @@ class Task(eqx.Module):
 
 
 class Model(eqx.Module):
-    """A backbone shared by named tasks."""
+    """A backbone shared by named tasks, some of which may be coupled by their noise."""
 
     backbone: Backbone
     tasks: dict[str, Task]
+    couplings: tuple[Coupling, ...] = ()
 
     def features(self, x: Float[Array, "N D"]) -> Float[Array, "N H"]:
         return jax.vmap(self.backbone)(x)
@@ -71,8 +75,12 @@ def build(
     key: PRNGKeyArray,
     cov_floor: float,
     prior_precision: float = 1.0,
+    joint: Any = None,
 ) -> Model:
-    """A model at its starting values: heads as given, beliefs narrow around small weights."""
+    """A model at its starting values: heads as given, beliefs narrow around small weights.
+
+    The noise of the Gaussian tasks named by `joint`, one group or several, may be correlated.
+    """
     if belief not in BELIEFS:
         raise ValueError(f"unknown belief {belief!r}; choose from {list(BELIEFS)}")
     family = BELIEFS[belief]
@@ -87,7 +95,7 @@ def build(
             )
         start = family.init(features, k, rows=head.rows, cov_floor=cov_floor)
         tasks[name] = Task(head, start, jnp.log(jnp.asarray(prior_precision, dtype=float)))
-    return Model(backbone, tasks)
+    return Model(backbone, tasks, tuple(map(Coupling, read_groups(joint, heads))))
 
 
 def rescale_task(model: Model, name: str, factor: float, *, scale_floor: bool = False) -> Model:
@@ -111,4 +119,5 @@ def rescale_task(model: Model, name: str, factor: float, *, scale_floor: bool = 
         task.belief.scaled(factor, scale_floor=scale_floor),
         task.log_prior_precision - 2.0 * jnp.log(factor),
     )
-    return Model(model.backbone, {**model.tasks, name: mapped})
+    # A correlation has no units, so the couplings stay as they are.
+    return Model(model.backbone, {**model.tasks, name: mapped}, model.couplings)

@@ -6,6 +6,10 @@ $$F_\text{MT} = \sum_k \Bigl[-\sum_n w_{kn} \log m_{k,n}(y_n^{(k)})
 (`eq:fmt`; each bracket is the shared-cavity loss `eq:bethe` of one task, `lem:compose`).
 Terms stay elementwise until the last moment. A row's weight multiplies its data term; a
 missing label is a row with weight zero, so its term and its gradient vanish exactly.
+
+Tasks that are coupled by their noise share one joint term a row. By the chain rule it is a sum
+over those tasks, each scored given the observed labels of the coupled ones before it; their
+weights agree in every row, so that the weight is that of the row's joint term.
 """
 
 from __future__ import annotations
@@ -47,9 +51,15 @@ class Data(eqx.Module):
 
 def data_terms(model: Model, data: Data) -> dict[str, Float[Array, " N"]]:
     r"""$-w_{kn}\log m_{k,n}(y_n)$ for every task and window, in nats."""
-    return {
-        name: -data.weight[name] * model.tasks[name].head.log_predictive(data.y[name], mean, var)
+    read = {
+        name: (model.tasks[name].head, mean, var)
         for name, (mean, var) in model.project(data.x).items()
+    }
+    for coupling in model.couplings:
+        read |= coupling.in_turn(read, data.y, data.weight)
+    return {
+        name: -data.weight[name] * head.log_predictive(data.y[name], mean, var)
+        for name, (head, mean, var) in read.items()
     }
 
 

@@ -3,7 +3,8 @@
 Candidates of one architecture differ only in numbers and run as one batch. Without a
 committee the run with the lowest validation NLL, added over tasks, speaks for all of them.
 With one, the best few runs on a task's own validation NLL speak for that task, and their
-laws are mixed: what a value needs in capacity is often too much for an event.
+laws are mixed: what a value needs in capacity is often too much for an event. Tasks that are
+coupled by their noise are one question here, with the joint NLL as its score.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from scrollmt.couplings import Groups
 from scrollmt.fit import Fits, Hyper, Schedule, fit, stack
 from scrollmt.heads import AbstractHead
 from scrollmt.model import Backbone, Model, build
@@ -90,6 +92,7 @@ def train(
     train: Data,
     valid: Data,
     keys: Sequence[PRNGKeyArray],
+    joint: Groups = (),
     backbone: Backbone | None = None,
     report: Report | None = None,
 ) -> list[Selection]:
@@ -109,7 +112,17 @@ def train(
     try:
         for members in groups.values():
             batch = _train_group(
-                preset, heads, belief, train, valid, keys, backbone, members, schedule, report
+                preset,
+                heads,
+                belief,
+                joint,
+                train,
+                valid,
+                keys,
+                backbone,
+                members,
+                schedule,
+                report,
             )
             for mine, new in zip(results, batch, strict=True):
                 mine += new
@@ -127,6 +140,7 @@ def _train_group(
     preset: Preset,
     heads: Mapping[str, AbstractHead],
     belief: str,
+    joint: Groups,
     train: Data,
     valid: Data,
     keys: Sequence[PRNGKeyArray],
@@ -153,6 +167,7 @@ def _train_group(
                 belief=belief,
                 key=task_key,
                 cov_floor=preset.cov_floor,
+                joint=joint,
             )
             starts += [start] * len(members)
             run_keys += [*jax.random.split(run_key, len(members))]
@@ -246,10 +261,14 @@ def _choose(
         speakers = {name: [best] for name in tasks}
     else:
         # A task without validation labels scores zero everywhere: then the sum decides.
-        speakers = {
-            name: [*finite.nsmallest(committee, [f"{name}_nll", "validation_nll"]).index]
-            for name in tasks
-        }
+        together: dict[str, tuple[str, ...]] = {name: (name,) for name in tasks}
+        for coupling in results[0].fits.models.couplings:
+            together |= dict.fromkeys(coupling.names, coupling.names)
+        speakers = {}
+        for name, group in together.items():
+            own = finite[[f"{one}_nll" for one in group]].sum(axis=1)
+            ranked = finite.assign(own_nll=own).nsmallest(committee, ["own_nll", "validation_nll"])
+            speakers[name] = [*ranked.index]
     kept = sorted({best}.union(*speakers.values()))
     table["speaks_for"] = [
         ", ".join(name for name in tasks if run in speakers[name]) for run in table.index

@@ -24,6 +24,7 @@ import numpy as np
 import pandas as pd
 
 from scrollmt import intake
+from scrollmt.couplings import Groups
 from scrollmt.cutting import Question
 from scrollmt.heads import AbstractHead
 from scrollmt.intake import Rows, Scales
@@ -83,6 +84,7 @@ def ready(
     validation: Any,
     heads: Mapping[str, AbstractHead],
     *,
+    joint: Groups = (),
     seed: int,
     scale_targets: bool,
     recipe: Recipe | None,
@@ -92,8 +94,8 @@ def ready(
     if isinstance(handed.X, Windows):
         handed = hand_over(*given, validation)
     x, names = intake.read_inputs(handed.X)
-    rows = intake.read_rows(x, handed.Y, handed.sample_weight, heads)
-    fitted, judged = _parts(rows, handed.validation, names, heads, seed)
+    rows = intake.read_rows(x, handed.Y, handed.sample_weight, heads, joint=joint)
+    fitted, judged = _parts(rows, handed.validation, names, heads, joint, seed)
     intake.check_learnable(fitted.labels, fitted.weights, heads)
     intake.check_validation(judged.weights)
     scales = Scales.of(fitted, heads, scale_targets=scale_targets)
@@ -105,6 +107,7 @@ def _parts(
     given: Any,
     names: list[str] | None,
     heads: Mapping[str, AbstractHead],
+    joint: Groups,
     seed: int,
 ) -> tuple[Rows, Rows]:
     """The training and the validation rows."""
@@ -114,7 +117,8 @@ def _parts(
         values, found = intake.read_inputs(given[0], "validation X")
         values = intake.check_columns(values, found, rows.x.shape[1], names, "validation X")
         weight = given[2] if len(given) == 3 else None
-        return rows, intake.read_rows(values, given[1], weight, heads, what="validation ")
+        judged = intake.read_rows(values, given[1], weight, heads, what="validation ", joint=joint)
+        return rows, judged
     if not isinstance(given, Real) or not 0.0 < float(given) < 1.0:
         raise ValueError(
             "validation must be a share between 0 and 1, a pair (X, Y), a triple "

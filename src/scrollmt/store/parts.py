@@ -20,6 +20,7 @@ import pandas as pd
 
 from scrollmt.backbone import Dense
 from scrollmt.beliefs import BELIEFS
+from scrollmt.couplings import Coupling, read_groups
 from scrollmt.fit import Schedule
 from scrollmt.heads import AbstractHead, Categorical, Event, Gaussian, Ordinal
 from scrollmt.model import Backbone, Model, Task
@@ -131,7 +132,15 @@ def model_to_parts(model: Model, in_size: int) -> tuple[dict[str, Any], Arrays]:
     else:
         backbone = {"kind": "given", "type": type(model.backbone).__name__}
         arrays["probe"] = _probe(model, in_size)
-    description = {"in_size": in_size, "features": features, "backbone": backbone, "tasks": tasks}
+    description: dict[str, Any] = {
+        "in_size": in_size,
+        "features": features,
+        "backbone": backbone,
+        "tasks": tasks,
+    }
+    # Only where there are any, so that other folders stay readable for every version.
+    if model.couplings:
+        description["couplings"] = [list(coupling.names) for coupling in model.couplings]
     return description, arrays
 
 
@@ -172,7 +181,8 @@ def model_from_parts(
         )
         tasks[name] = Task(head, belief, jnp.zeros(()))
     paths = {n.removeprefix("model"): a for n, a in arrays.items() if n.startswith("model")}
-    model = _filled(Model(backbone, tasks), paths)
+    groups = read_groups(description.get("couplings"), {n: t.head for n, t in tasks.items()})
+    model = _filled(Model(backbone, tasks, tuple(map(Coupling, groups))), paths)
     # Same shapes, another activation: only what the module computes can tell.
     if not own and not _same(_probe(model, in_size), arrays["probe"]):
         raise ModelFolderError(

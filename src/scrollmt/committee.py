@@ -1,0 +1,83 @@
+"""Laws at new windows: the members who speak for a task, mixed, in the user's units.
+
+    x ──▶ (mean, var) by member ──▶ laws by member ──▶ mixed by task ──▶ offset + scale * y
+
+The members of coupled tasks are the same for all of them, and their joint law goes the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from scrollmt.intake import Scales
+from scrollmt.joint import JointLaw, Laws
+from scrollmt.model import Model
+from scrollmt.predictive import GaussianLaw, Law, mix
+from scrollmt.store import ENABLE_X64
+
+# Inputs are padded to a power of four, so that ten sizes serve every number of windows.
+PREDICT_SIZES = tuple(4**k for k in range(9))
+
+
+def laws(
+    tasks: Iterable[str],
+    members: Sequence[Model],
+    committee: Mapping[str, Sequence[int]],
+    scales: Scales,
+    x: np.ndarray,
+) -> Laws:
+    """The law of every task at standardised inputs `(N, D)`, by those who speak for it."""
+    spoken: dict[str, list[Law]] = {name: [] for name in tasks}
+    coupled: dict[tuple[str, ...], list[JointLaw]] = {}
+    for number, member in enumerate(members):
+        names = [name for name in spoken if number in committee[name]]
+        latent = project(member, x) if names else {}
+        heads = {name: task.head for name, task in member.tasks.items()}
+        # Cut to size only afterwards: the head's arithmetic is compiled for padded sizes.
+        for name in names:
+            spoken[name].append(heads[name].law(*latent[name])[: len(x)])
+        for coupling in member.couplings:
+            if coupling.names[0] in names:
+                joint = coupling.law(heads, latent)[: len(x)]
+                coupled.setdefault(coupling.names, []).append(joint)
+    mixed = {name: mix(said) for name, said in spoken.items()}
+    for name, law in mixed.items():
+        if isinstance(law, GaussianLaw):
+            mixed[name] = law.affine(scales.offset[name], scales.scale[name])
+    return Laws(
+        mixed,
+        (
+            mix(said).affine([scales.offset[n] for n in names], [scales.scale[n] for n in names])
+            for names, said in coupled.items()
+        ),
+    )
+
+
+def project(model: Model, x: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """`(mean, var)` by task, padded with average windows so that few programs serve every N.
+
+    In the precision of the fit, whatever JAX is set to now.
+    """
+    dtype = next(iter(model.tasks.values())).belief.mu.dtype
+    if dtype == np.float64 and jnp.result_type(float) != np.float64:
+        raise ValueError(f"the model was fitted in float64 and JAX is set to float32; {ENABLE_X64}")
+    pieces = []
+    for start in range(0, len(x), PREDICT_SIZES[-1]):
+        part = x[start : start + PREDICT_SIZES[-1]]
+        size = PREDICT_SIZES[-1] if start else next(s for s in PREDICT_SIZES if s >= len(part))
+        padded = np.zeros((size, x.shape[1]), dtype)
+        padded[: len(part)] = part
+        with jax.default_matmul_precision("highest"):
+            pieces.append(_project(model, jnp.asarray(padded)))
+    return jax.tree.map(lambda *a: np.concatenate(a), *pieces)
+
+
+@eqx.filter_jit
+def _project(model: Model, x: Float[Array, "N D"]) -> dict[str, tuple[Array, Array]]:
+    return model.project(x)

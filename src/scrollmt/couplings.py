@@ -1,0 +1,141 @@
+r"""Noise that Gaussian tasks share: the joint observation model (`app:future`).
+
+$$y_n \sim \mathcal{N}(\text{mean}_n, V_n), \qquad V_n = \Sigma_\text{obs} +
+  \operatorname{diag}(\psi_n^\top\Sigma_1\psi_n, \dots, \psi_n^\top\Sigma_J\psi_n), \qquad
+  \Sigma_\text{obs} = S\,C C^\top S$$
+
+The standard deviations $S$ stay in the heads; a coupling holds $C$, lower triangular with rows
+of norm one, so that $CC^\top$ is the noise correlation. The noise of task $j$ is then
+$\sigma_j \sum_{i \le j} C_{ji}\varepsilon_i$ with standard normal $\varepsilon$, and the joint log
+score is a sum over the tasks in turn,
+
+$$\log m_n(y) = \sum_j \log m_n(y_j \mid y_{<j}).$$
+
+Given earlier labels, $\varepsilon_{<j}$ is Gaussian, say $\mathcal{N}(e, P)$, and task $j$ is a
+Gaussian head as before: it consumes `(y, mean, var)` with
+
+$$\text{mean}_j + \sigma_j C_{j,<j}\, e, \qquad
+  \text{var}_j + \sigma_j^2 C_{j,<j} P\, C_{j,<j}^\top,$$
+
+and its own noise is what is left, $\sigma_j C_{jj}$. A missing label teaches nothing about
+$\varepsilon$, which is exactly the law of the labels that were observed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from scrollmt.heads import AbstractHead, Gaussian
+from scrollmt.joint import JointLaw
+
+Groups = tuple[tuple[str, ...], ...]
+
+
+class Coupling(eqx.Module):
+    """The noise correlation of the tasks `names`; it starts at none."""
+
+    names: tuple[str, ...] = eqx.field(static=True)
+    below: Float[Array, "J J"]
+
+    def __init__(self, names: Iterable[str]):
+        self.names = tuple(names)
+        self.below = jnp.zeros((len(self.names), len(self.names)))
+
+    def factor(self) -> Float[Array, "J J"]:
+        """C, lower triangular; its diagonal is positive for every value of the parameters."""
+        rows = jnp.tril(self.below, -1) + jnp.eye(len(self.names), dtype=self.below.dtype)
+        return rows / jnp.sqrt(jnp.sum(rows * rows, axis=1, keepdims=True))
+
+    def correlation(self) -> Float[Array, "J J"]:
+        r"""$C C^\top$, the correlation of the noise."""
+        factor = self.factor()
+        return factor @ factor.T
+
+    def in_turn(
+        self,
+        read: Mapping[str, tuple[AbstractHead, Array, Array]],
+        y: Mapping[str, Array],
+        weight: Mapping[str, Array],
+    ) -> dict[str, tuple[AbstractHead, Array, Array]]:
+        """Head, mean and var of every task given the observed labels of those before it.
+
+        A label is observed where its weight is positive. Shapes: all arrays are `(N,)`.
+        """
+        eye = jnp.eye(len(self.names), dtype=self.below.dtype)[:, :, None]
+        noise, spread = jnp.zeros_like(eye[0]), eye  # e and P, windows last
+        out: dict[str, tuple[AbstractHead, Array, Array]] = {}
+        for j, (name, row) in enumerate(zip(self.names, self.factor(), strict=True)):
+            head, mean, var = read[name]
+            head = cast(Gaussian, head)
+            reach = (head.sigma_obs * row)[:, None]
+            shared = reach.at[j].set(0.0)
+            expected = mean + jnp.sum(shared * noise, axis=0)
+            inherited = jnp.sum(shared * _matvec(spread, shared), axis=0)
+            out[name] = (head.scaled(row[j]), expected, var + inherited)
+            # What the label says about the noises.
+            seen = weight[name] > 0
+            covariance = _matvec(spread, reach)
+            gain = jnp.where(seen, covariance / (jnp.sum(reach * covariance, axis=0) + var), 0.0)
+            noise = noise + gain * jnp.where(seen, y[name] - expected, 0.0)
+            # Joseph's form: a sum of squares, where P minus a rank-one part could turn negative.
+            kept = eye - gain[:, None] * reach[None]
+            spread = _matmul(_matmul(kept, spread), kept.swapaxes(0, 1))
+            spread = spread + var * gain[:, None] * gain[None]
+        return out
+
+    def law(
+        self,
+        heads: Mapping[str, AbstractHead],
+        lines: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    ) -> JointLaw:
+        """The joint plate predictives of the coupled tasks, from `(mean, var)` of each."""
+        sigma = np.exp([float(cast(Gaussian, heads[n]).log_sigma_obs) for n in self.names])
+        rows = np.asarray(self.factor(), np.float64)
+        # Of norm one in this precision too, so that the margins are those of the heads.
+        factor = sigma[:, None] * rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        var = np.stack([lines[name][1] for name in self.names], axis=1).astype(np.float64)
+        cov = factor @ factor.T + var[:, :, None] * np.eye(len(sigma))
+        return JointLaw(self.names, np.stack([lines[n][0] for n in self.names], axis=1), cov)
+
+
+# Written out, windows last: batched products of tiny matrices are slow on every device.
+def _matvec(a: Float[Array, "J J #N"], b: Float[Array, "J #N"]) -> Float[Array, "J #N"]:
+    return jnp.sum(a * b[None], axis=1)
+
+
+def _matmul(a: Float[Array, "J J #N"], b: Float[Array, "J J #N"]) -> Float[Array, "J J #N"]:
+    return jnp.sum(a[:, :, None] * b[None], axis=1)
+
+
+def read_groups(joint: Any, heads: Mapping[str, AbstractHead]) -> Groups:
+    """One group of task names, or several, as a tuple of groups that can be coupled."""
+    if joint is None:
+        return ()
+    given: list[Any] = [joint] if isinstance(joint, str) else list(joint)
+    groups = (given,) if any(isinstance(one, str) for one in given) else tuple(map(list, given))
+    taken: set[str] = set()
+    for group in groups:
+        named = all(isinstance(name, str) for name in group)
+        if not named or len(group) < 2 or len(set(group)) < len(group):
+            raise ValueError(
+                f"joint: {group} is no group of two or more different tasks; "
+                "write joint=['a', 'b'], or joint=[['a', 'b'], ['c', 'd']]"
+            )
+        for name in group:
+            if name not in heads:
+                raise ValueError(f"joint names an unknown task {name!r}; there are {list(heads)}")
+            if not isinstance(heads[name], Gaussian):
+                raise ValueError(
+                    f"joint: task {name!r} is {heads[name]!r}, and only Gaussian tasks have noise "
+                    "that can be correlated; leave it out of the group"
+                )
+            if name in taken:
+                raise ValueError(f"joint: task {name!r} is in two groups; make them one")
+        taken |= set(group)
+    return tuple(map(tuple, groups))
