@@ -1,0 +1,196 @@
+"""The command line: parse, call, print. What a verb does lies in a module of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scrollmt.cli.shell import Guarded, say, show
+
+app = typer.Typer(
+    cls=Guarded,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+ConfigFile = Annotated[
+    str, typer.Argument(metavar="CONFIG", help="A TOML file (see `scrollmt init`), or - .")
+]
+ModelFolder = Annotated[str, typer.Argument(metavar="MODEL", help="A folder that `fit` wrote.")]
+DataFile = Annotated[
+    str, typer.Argument(metavar="DATA", help="CSV or Parquet; - reads standard input.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress line.")]
+All = Annotated[bool, typer.Option("--all", help="Score also the windows that the fit has seen.")]
+
+
+@app.callback()
+def main() -> None:
+    """Forecast several observables of a noisy system at once, each with a calibrated law.
+
+    A config file says what is asked: `scrollmt init data.csv` writes one to start from,
+    `scrollmt fit config.toml` makes a model folder of it, and the other verbs use that.
+    Exit status 2 means bad input, told in one sentence.
+    """
+
+
+@app.command(rich_help_panel="From data to a model")
+def init(
+    data: DataFile,
+    out: Annotated[
+        str, typer.Option("--out", "-o", help="The config to write; - prints it.")
+    ] = "config.toml",
+    column: Annotated[
+        str | None, typer.Option(help="The column to ask about; by default the first number.")
+    ] = None,
+    separator: Annotated[str, typer.Option(help="Between the columns of a CSV.")] = ",",
+    decimal: Annotated[str, typer.Option(help="The decimal mark of a CSV.")] = ".",
+    force: Force = False,
+) -> None:
+    """Write a commented config from the columns of a file, ready to edit and fit."""
+    from scrollmt.cli import starter
+
+    starter.init(data, out, column=column, separator=separator, decimal=decimal, force=force)
+
+
+@app.command(rich_help_panel="From data to a model")
+def fit(
+    config: ConfigFile,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The model folder, instead of the config's.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Read and cut the data, say what is asked, fit nothing.")
+    ] = False,
+    force: Force = False,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Fit the questions of a config and write a model folder.
+
+    Ctrl-C stops the training and keeps the best model so far.
+    """
+    from scrollmt.cli import verbs
+
+    verbs.fit(config, out, force=force, check=check, quiet=quiet, as_json=json)
+
+
+@app.command(rich_help_panel="Using a model")
+def predict(
+    model: ModelFolder,
+    data: DataFile,
+    out: Annotated[
+        str, typer.Option("--out", "-o", help="A .csv or .parquet file; - prints CSV.")
+    ] = "-",
+    quantiles: Annotated[
+        str, typer.Option(help="Levels, separated by commas.")
+    ] = "0.05,0.25,0.5,0.75,0.95",
+    every_row: Annotated[
+        bool,
+        typer.Option("--every-row", help="Of a series: every row, not only the hours of the fit."),
+    ] = False,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """The law of every task at every window, as one tidy table.
+
+    One row a task and window: mean, sd, quantiles, and the probability of each class.
+    """
+    from scrollmt.cli import verbs
+
+    verbs.predict(
+        model, data, out, quantiles=quantiles, every_row=every_row, force=force, as_json=json
+    )
+
+
+@app.command(rich_help_panel="Using a model")
+def forecast(
+    model: ModelFolder,
+    data: DataFile,
+    at: Annotated[str | None, typer.Option(help="Forecast from this time, not the newest.")] = None,
+    on_grid: Annotated[
+        bool, typer.Option("--on-grid", help="Only from times of day that the fit has seen.")
+    ] = False,
+    level: Annotated[
+        float, typer.Option(min=0.01, max=0.999, help="The share that an interval holds.")
+    ] = 0.9,
+    json: Json = False,
+) -> None:
+    """Answer the questions for the newest window of a series, in words and numbers."""
+    from scrollmt.cli import verbs
+
+    verbs.forecast(model, data, at=at, on_grid=on_grid, level=level, as_json=json)
+
+
+@app.command(rich_help_panel="How far to trust it")
+def evaluate(model: ModelFolder, data: DataFile, all_: All = False, json: Json = False) -> None:
+    """Score a model on data with known answers: NLL and what else suits each task.
+
+    Windows that the fit has seen are left out where they can be told.
+    """
+    from scrollmt.cli import verbs
+
+    verbs.evaluate(model, data, every=all_, as_json=json)
+
+
+@app.command(rich_help_panel="How far to trust it")
+def backtest(
+    config: ConfigFile,
+    origins: Annotated[int, typer.Option(min=1, max=1000, help="How many refits over time.")] = 5,
+    seeds: Annotated[
+        str | None, typer.Option(help="Seeds of each refit, separated by commas.")
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option("--out", "-o", help="All scores, as .csv or .parquet.")
+    ] = None,
+    records: Annotated[
+        Path | None,
+        typer.Option(help="Keep finished origins in this folder, and go on from them next time."),
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=256, help="Processes.")] = 1,
+    force: Force = False,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Refit at rolling origins and score what came next.
+
+    The standard error is between origins. Ctrl-C shows the origins that are done.
+    """
+    from scrollmt.cli import backtesting
+
+    backtesting.run(
+        config,
+        origins=origins,
+        seeds=seeds,
+        out=out,
+        records=records,
+        jobs=jobs,
+        force=force,
+        quiet=quiet,
+        as_json=json,
+    )
+
+
+@app.command(rich_help_panel="Examples")
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("demo"),
+    seed: Annotated[int, typer.Option(help="Drives the split and the starting values.")] = 0,
+    windows: Annotated[int, typer.Option(min=100, help="How many windows to draw.")] = 6500,
+) -> None:
+    """Draw stochastic Lorenz-63, fit the default, compare with the simulator's own law."""
+    from scrollmt import demo as job
+
+    result = job.run(out, seed=seed, windows=windows)
+    show(result.table, f"Lorenz-63, lead 0.5, {result.test_windows:,} test windows (nats)")
+    spent = ", ".join(f"{name} {s:.1f} s" for name, s in result.seconds.items())
+    say(f"{spent}; picture: {result.picture}")
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,211 @@
+"""`scrollmt backtest`: refit at rolling origins, in several processes, and go on where it stopped.
+
+The scores of a finished origin are kept under a name that holds a digest of all that they depend
+on (config, data, origins, seeds, version), so that a record is used again only where it would be
+computed again, and none is ever overwritten.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import typer
+
+from scrollmt.backtests import Backtest, backtest
+from scrollmt.cli import tables
+from scrollmt.cli.asking import Questions
+from scrollmt.cli.config import read_config
+from scrollmt.cli.data import cut
+from scrollmt.cli.shell import INTERRUPTED, Problem, about, emit, note, plain, show_scores
+from scrollmt.forecaster import Forecaster
+from scrollmt.presets import get_preset
+from scrollmt.splits import Split
+from scrollmt.windows import Windows
+
+_COLUMNS = ["origin", "tested_from", "seed", "task", "metric", "value"]
+
+
+@dataclass(frozen=True)
+class _Job:
+    """All that the scores of one origin are computed from."""
+
+    windows: Windows
+    settings: dict[str, Any]
+    seeds: list[int]
+    verbose: bool | None
+
+    def run(self, splits: Sequence[Split]) -> pd.DataFrame:
+        settings = {**self.settings, "verbose": self.verbose}
+        model = Forecaster.for_windows(self.windows, **settings)
+        return backtest(self.windows, model, splits, seeds=self.seeds).table
+
+
+def run(
+    config: str,
+    *,
+    origins: int,
+    seeds: str | None,
+    out: str | None,
+    records: Path | None,
+    jobs: int,
+    force: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    read = read_config(config)
+    if not isinstance(read.task, Questions):
+        raise Problem(
+            f"{read.name} asks about a table, and rolling origins need a series; use [windows] "
+            "and [questions.NAME]"
+        )
+    if out is not None:
+        tables.check_table_target(out, force=force, inputs=(config, *read.source.files))
+    frame, digests = tables.read(read.source)
+    read.check_columns(list(frame.columns))
+    windows = cut(read, read.task, frame)
+    with about(f"{read.name}: --origins {origins}"):
+        splits = windows.rolling_origins(origins, embargo=read.parting.embargo)
+    chosen = [read.settings["seed"]] if seeds is None else _seeds(seeds)
+    key = json.dumps([read.content, digests, origins, chosen, version("scrollmt")])
+    shelf = _Shelf(records, hashlib.sha256(key.encode()).hexdigest()[:16])
+    job = _Job(windows, read.settings, chosen, False if quiet or jobs > 1 else None)
+    done, interrupted = _gathered(job, splits, shelf, jobs, read.name)
+    if not done:
+        raise KeyboardInterrupt("interrupted before the first origin was done")
+    found = Backtest(pd.concat([done[j] for j in sorted(done)], ignore_index=True), splits, {})
+    if out is not None:
+        tables.write(found.table, out)
+    _tell(found, len(done), chosen, as_json)
+    if interrupted:
+        note(f"interrupted after {len(done)} of {len(splits)} origins")
+        raise typer.Exit(INTERRUPTED)
+
+
+def _seeds(given: str) -> list[int]:
+    try:
+        seeds = [int(one) for one in given.split(",")]
+    except ValueError:
+        seeds = []
+    if not seeds or len(set(seeds)) < len(seeds) or not all(0 <= s < 2**32 for s in seeds):
+        raise Problem(f"--seeds {given!r}: give different whole numbers, such as 0,1,2")
+    return seeds
+
+
+@dataclass(frozen=True)
+class _Shelf:
+    """Finished origins in a folder, or nowhere."""
+
+    folder: Path | None
+    digest: str
+
+    def _path(self, origin: int) -> Path | None:
+        if self.folder is None:
+            return None
+        return self.folder / f"origin-{origin}-{self.digest}.json"
+
+    def find(self, origin: int) -> pd.DataFrame | None:
+        path = self._path(origin)
+        if path is None or not path.exists():
+            return None
+        try:
+            rows = json.loads(path.read_bytes())
+            table = pd.DataFrame(rows)[_COLUMNS].astype({"value": float, "seed": int})
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise Problem(f"{path} is damaged; remove it, and its origin is run again") from None
+        return table.assign(origin=origin)
+
+    def keep(self, origin: int, table: pd.DataFrame) -> None:
+        path = self._path(origin)
+        if path is not None:
+            with tables.replacing(str(path)) as draft:
+                draft.write_text(json.dumps(plain(table), allow_nan=False), encoding="utf-8")
+
+
+def _gathered(
+    job: _Job, splits: Sequence[Split], shelf: _Shelf, jobs: int, name: str
+) -> tuple[dict[int, pd.DataFrame], bool]:
+    """The scores of every origin, and whether an interrupt cut the work short."""
+    done: dict[int, pd.DataFrame] = {}
+    for origin in range(len(splits)):
+        kept = shelf.find(origin)
+        if kept is not None:
+            done[origin] = kept
+    if done:
+        note(f"{len(done)} of {len(splits)} origins were done before, in {shelf.folder}")
+    wanted = [j for j in range(len(splits)) if j not in done]
+    began = time.perf_counter()
+    try:
+        with about(name):
+            for count, (origin, table) in enumerate(_runs(job, splits, wanted, jobs), 1):
+                table = table.assign(
+                    origin=origin, tested_from=[plain(t) for t in table["tested_from"]]
+                )
+                shelf.keep(origin, table)
+                done[origin] = table
+                left = (time.perf_counter() - began) / count * (len(wanted) - count)
+                more = f", about {left:.0f} s left" if count < len(wanted) else ""
+                start = table["tested_from"].iloc[0]
+                note(f"origin {len(done)} of {len(splits)} done (tested from {start}){more}")
+    except KeyboardInterrupt:
+        return done, True
+    return done, False
+
+
+def _runs(
+    job: _Job, splits: Sequence[Split], wanted: Sequence[int], jobs: int
+) -> Iterator[tuple[int, pd.DataFrame]]:
+    """Tables by origin as they are done."""
+    full_batch = get_preset(job.settings["preset"]).schedule.batch_size is None
+    if full_batch and wanted:
+        # All origins run as one program, which is faster than processes side by side.
+        table = job.run([splits[j] for j in wanted])
+        yield from ((j, table[table["origin"] == n]) for n, j in enumerate(wanted))
+    elif min(jobs, len(wanted)) <= 1:
+        yield from ((j, job.run([splits[j]])) for j in wanted)
+    else:
+        context = multiprocessing.get_context("spawn")
+        with context.Pool(min(jobs, len(wanted)), initializer=_ignore_interrupts) as pool:
+            calls = ((job, splits[j], j) for j in wanted)
+            yield from pool.imap_unordered(_one, calls)
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C reaches the whole group of processes; the one that waits decides what it means."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _one(call: tuple[_Job, Split, int]) -> tuple[int, pd.DataFrame]:
+    job, split, origin = call
+    return origin, job.run([split])
+
+
+def _tell(found: Backtest, origins: int, seeds: Sequence[int], as_json: bool) -> None:
+    summary = found.summary()
+    if as_json:
+        emit(
+            {
+                "origins": origins,
+                "seeds": list(seeds),
+                "summary": summary.reset_index(),
+                "scores": found.table,
+            }
+        )
+        return
+    cells = [
+        f"{mean:.4f}" + ("" if pd.isna(se) else f" ± {se:.4f}")
+        for mean, se in zip(summary["mean"], summary["se"], strict=True)
+    ]
+    wide = pd.Series(cells, index=summary.index).unstack("metric", sort=False)
+    tasks = list(dict.fromkeys(summary.index.get_level_values("task")))
+    title = f"Mean ± standard error between {origins} origins, {len(seeds)} seeds"
+    show_scores(wide.loc[tasks], title)

@@ -1,0 +1,221 @@
+"""A config file: which data, which questions, how it is split, what is fitted, where it goes.
+
+A series is asked questions about its future ([windows], [questions.NAME], [[inputs]]); a table
+of windows that is ready made has targets ([table], [targets.NAME]). Everything is checked here,
+before a byte of data is read; which columns there are is checked as soon as the data is.
+`scrollmt init` writes such a file, and docs/guide/five-minutes.md shows one.
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+
+from scrollmt.beliefs import BELIEFS
+from scrollmt.cli.asking import Columns, Questions, Targets, read_questions, read_targets
+from scrollmt.cli.schema import Section, between, choice, either, text, texts, whole
+from scrollmt.cli.shell import Problem, sentence
+from scrollmt.presets import PRESETS, Preset
+
+STANDARD_STREAM = "-"
+_OF_SERIES = ("windows", "questions", "inputs")
+_OF_TABLE = ("table", "targets")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where rows come from, and how they are read.
+
+    ``step`` puts dated rows on a grid; a row that the file does not have is one of missing values.
+    """
+
+    files: tuple[str, ...]
+    time: str | None = None
+    time_format: str | None = None
+    step: pd.Timedelta | None = None
+    separator: str = ","
+    decimal: str = "."
+
+    def of(self, file: str) -> Source:
+        """Another file, read in the same way."""
+        return replace(self, files=(file,))
+
+
+@dataclass(frozen=True)
+class Parting:
+    """Shares of the windows that judge the fit and that are kept out of it."""
+
+    order: Literal["chronological", "random"]
+    validation: float
+    test: float
+    embargo: int | Literal["auto"] = "auto"
+
+    @property
+    def fractions(self) -> tuple[float, float, float]:
+        return (1.0 - self.validation - self.test, self.validation, self.test)
+
+
+@dataclass(frozen=True)
+class Config:
+    """A config file, read and checked; ``columns`` are the key and name of each that it needs."""
+
+    name: str
+    content: str
+    source: Source
+    task: Questions | Targets
+    parting: Parting
+    settings: dict[str, Any]
+    out: Path
+    columns: tuple[tuple[str, str], ...]
+
+    def check_columns(self, found: Sequence[str]) -> None:
+        for key, column in self.columns:
+            if column not in found:
+                raise Problem(
+                    f"{self.name}: {key} = {column!r} is no column of "
+                    f"{', '.join(self.source.files)}; there are {', '.join(map(repr, found))}"
+                )
+
+
+def read_config(path: str) -> Config:
+    """The config in a file, or on standard input for `-`; its paths start at its folder."""
+    standard = path == STANDARD_STREAM
+    raw = sys.stdin.buffer.read() if standard else Path(path).read_bytes()
+    return parse_config(raw, "standard input" if standard else path, Path(path).parent)
+
+
+def parse_config(raw: bytes, name: str, folder: Path) -> Config:
+    """The config that the bytes of a file spell out."""
+    try:
+        content = raw.decode("utf-8-sig")
+        # Not only TOMLDecodeError: a number of 5000 digits is refused by int itself.
+        root = Section("", tomllib.loads(content))
+    except (ValueError, RecursionError) as error:
+        raise Problem(f"{name} is not a TOML file: {sentence(error)}") from None
+    try:
+        return _config(root, name, content, folder)
+    except Problem as problem:
+        raise Problem(f"{name}: {problem}") from problem.__cause__
+
+
+def _config(root: Section, name: str, content: str, folder: Path) -> Config:
+    root.close("out", "data", *_OF_SERIES, *_OF_TABLE, "split", "model", "training")
+    columns: Columns = []
+    source = _source(root.section("data"), folder, columns)
+    of_series = [key for key in _OF_SERIES if root.has(key)]
+    of_table = [key for key in _OF_TABLE if root.has(key)]
+    if of_series and of_table:
+        raise Problem(
+            f"[{of_series[0]}] asks about a series and [{of_table[0]}] about a table; keep one: "
+            "[windows] with [questions.NAME], or [table] with [targets.NAME]"
+        )
+    if not of_series and not of_table:
+        raise Problem(
+            "nothing is asked; add [windows] with [questions.NAME] for a series, or [table] with "
+            "[targets.NAME] for a table of ready-made windows"
+        )
+    task: Questions | Targets
+    task = read_questions(root, columns) if of_series else read_targets(root, columns)
+    if of_table and source.step is not None:
+        raise Problem("data.step belongs to a series; leave it out for a table")
+    parting = _parting(root.section("split"), bool(of_series))
+    settings = _settings(root.section("model"), root.section("training"))
+    out = folder / root.get("out", text, "model")
+    return Config(name, content, source, task, parting, settings, out, tuple(columns))
+
+
+def _source(data: Section, folder: Path, columns: Columns) -> Source:
+    files = data.need("file", texts)
+    source = Source(
+        files=tuple(f if f == STANDARD_STREAM else str(folder / f) for f in files),
+        time=data.get("time", text, None),
+        time_format=data.get("time_format", text, None),
+        step=data.get("step", _duration, None),
+        separator=data.get("separator", _character, ","),
+        decimal=data.get("decimal", _character, "."),
+    )
+    data.close()
+    for key in ("time_format", "step"):
+        if source.time is None and getattr(source, key) is not None:
+            raise Problem(f"data.{key} needs data.time, the name of the time column")
+    if source.time is not None:
+        columns.append(("data.time", source.time))
+    return source
+
+
+def _duration(value: Any) -> pd.Timedelta:
+    try:
+        step = pd.Timedelta(value) if isinstance(value, str) else pd.NaT
+    except ValueError:
+        step = pd.NaT
+    if step is pd.NaT or step <= pd.Timedelta(0):
+        raise ValueError("a fixed time such as '1h', '10min' or '1D'")
+    return step
+
+
+def _character(value: Any) -> str:
+    if not isinstance(value, str) or len(value) != 1 or not (value.isprintable() or value == "\t"):
+        raise ValueError("a single character in quotes")
+    return value
+
+
+def _parting(section: Section, series: bool) -> Parting:
+    orders = ("chronological",) if series else ("chronological", "random")
+    parting = Parting(
+        # The rows of a ready-made table come in no order that could be relied on.
+        order=section.get("order", choice(orders), "chronological" if series else "random"),  # type: ignore[arg-type]
+        validation=section.get("validation", between(0.01, 1.0), 0.2),
+        test=section.get("test", between(0.0, 1.0), 0.2),
+        embargo=section.get("embargo", either(whole(0), choice(("auto",))), "auto")  # type: ignore[arg-type]
+        if series
+        else "auto",
+    )
+    section.close()
+    if parting.validation + parting.test >= 0.99:
+        raise Problem(
+            f"split.validation = {parting.validation:g} and split.test = {parting.test:g} leave "
+            "nothing to train on; together they stay below 0.99"
+        )
+    return parting
+
+
+def _settings(model: Section, training: Section) -> dict[str, Any]:
+    """The settings of a `Forecaster`."""
+    preset = PRESETS[model.get("preset", choice(PRESETS), "default")]
+    backbones = dict.fromkeys(["select", *(c.name for c in preset.candidates)])
+    settings = {
+        "belief": model.get("belief", choice(BELIEFS), "diag"),
+        "backbone": model.get("backbone", choice(backbones), "select"),
+        "seed": model.get("seed", whole(0), 0),
+        "ensemble": model.get("ensemble", whole(1, 1000), 1),
+    }
+    model.close()
+    changed = _changed(preset, training)
+    # Untouched presets go by name, so that a saved model names them too.
+    return settings | {"preset": preset.name if changed == preset else changed}
+
+
+def _changed(preset: Preset, training: Section) -> Preset:
+    """The preset with single numbers of its schedule changed."""
+    batch = training.get("batch_size", either(whole(1), choice(("all",))), None)
+    readers: dict[str, Any] = {
+        "steps": whole(1),
+        "eval_every": whole(1),
+        "patience": whole(1),
+        "warmup": whole(0),
+        "final_rate": between(0.0, 1.0 + 1e-9),
+        "average": between(0.0, 1.0),
+    }
+    given = {key: training.get(key, read, None) for key, read in readers.items()}
+    schedule = {key: value for key, value in given.items() if value is not None}
+    if batch is not None:
+        schedule["batch_size"] = None if batch == "all" else batch
+    starts = training.get("starts", whole(1, 1000), preset.starts)
+    training.close()
+    return replace(preset, schedule=replace(preset.schedule, **schedule), starts=starts)

@@ -1,0 +1,131 @@
+"""The rows of a config as something to fit: windows of a series, or a table; and its split.
+
+Prepared.train, .valid, .test   what `Forecaster.fit` and `evaluate` take, X, Y, sample_weight
+Prepared.new_from               the first origin that no fitted or judging window has seen
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from scrollmt import splits
+from scrollmt.cli import tables
+from scrollmt.cli.asking import Questions, Targets
+from scrollmt.cli.config import Config
+from scrollmt.cli.shell import about
+from scrollmt.forecaster import Forecaster
+from scrollmt.splits import Split
+from scrollmt.windows import Windows
+
+
+class Part(NamedTuple):
+    """What `fit(X, Y, sample_weight)` takes; windows hold their labels themselves."""
+
+    X: Any
+    Y: Any = None
+    sample_weight: Any = None
+
+    @property
+    def size(self) -> int:
+        return len(self.X)
+
+    def take(self, rows: np.ndarray) -> Part:
+        if isinstance(self.X, Windows):
+            return Part(self.X.take(rows))
+        weight = None if self.sample_weight is None else self.sample_weight.iloc[rows]
+        X = self.X.iloc[rows] if isinstance(self.X, pd.DataFrame) else self.X[rows]
+        return Part(X, self.Y.iloc[rows], weight)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The three parts, unfitted: ``model`` has the settings of the config."""
+
+    model: Forecaster
+    train: Part
+    valid: Part
+    test: Part | None
+    whole: Part
+    digests: list[str]
+
+    @property
+    def windows(self) -> Windows | None:
+        return self.whole.X if isinstance(self.whole.X, Windows) else None
+
+    @property
+    def new_from(self) -> Any:
+        """None where nothing is kept in the order of time."""
+        if self.windows is None:
+            return None
+        if self.test is not None:
+            return self.test.X.t[0]
+        return self.valid.X.target_times.max(axis=1).max()
+
+
+def prepare(config: Config, *, verbose: bool | None = None) -> Prepared:
+    """Read the data of a config, cut it and part it."""
+    frame, digests = tables.read(config.source)
+    config.check_columns(list(frame.columns))
+    if isinstance(config.task, Questions):
+        return _series(config, config.task, frame, digests, verbose)
+    return _table(config, config.task, frame, digests, verbose)
+
+
+def cut(config: Config, task: Questions, frame: pd.DataFrame) -> Windows:
+    """The windows of a config's series."""
+    series = tables.dated(frame, config.source)
+    with about(", ".join(map(tables.named, config.source.files))):
+        return task.windowing.cut(series, task.asked, task.inputs, time=config.source.time)
+
+
+def _series(
+    config: Config, task: Questions, frame: pd.DataFrame, digests: list[str], verbose: bool | None
+) -> Prepared:
+    windows = cut(config, task, frame)
+    with about(f"{config.name}: [split]"):
+        split = windows.chronological_split(
+            config.parting.fractions, embargo=config.parting.embargo
+        )
+        train, valid, test = windows.split(split)
+    return Prepared(
+        model=Forecaster.for_windows(train, validation=valid, verbose=verbose, **config.settings),
+        train=Part(train),
+        valid=Part(valid),
+        test=Part(test) if len(split.test) else None,
+        whole=Part(windows),
+        digests=digests,
+    )
+
+
+def _table(
+    config: Config, task: Targets, frame: pd.DataFrame, digests: list[str], verbose: bool | None
+) -> Prepared:
+    whole = labelled_part(frame[list(task.inputs)], frame, task)
+    split = table_split(config, len(frame))
+    train, valid, test = (whole.take(rows) for rows in split)
+    return Prepared(
+        model=Forecaster(task.heads, validation=tuple(valid), verbose=verbose, **config.settings),
+        train=train,
+        valid=valid,
+        test=test if len(split.test) else None,
+        whole=whole,
+        digests=digests,
+    )
+
+
+def labelled_part(X: Any, frame: pd.DataFrame, task: Targets) -> Part:
+    """Inputs with the labels of a table, named after their tasks, and its weights."""
+    labels = pd.DataFrame({name: frame[column] for name, column in task.columns.items()})
+    return Part(X, labels, None if task.weight is None else frame[task.weight])
+
+
+def table_split(config: Config, rows: int) -> Split:
+    """The same split for the same config and number of rows, now and later."""
+    with about(f"{config.name}: [split]"):
+        if config.parting.order == "chronological":
+            return splits.chronological_split(rows, config.parting.fractions)
+        return splits.random_split(rows, config.settings["seed"], config.parting.fractions)

@@ -1,0 +1,238 @@
+"""Model folders of the command line: a saved Forecaster, its config, and what it was fitted on.
+
+    model.json, model.safetensors   as `Forecaster.save` writes them
+    config.toml                     the config, byte for byte
+    fit.json                        digests of the data, sizes of the parts, scores, and the first
+                                    origin that the fit has not seen
+
+A folder that `Forecaster.save` wrote alone is read as well, with the defaults of a config.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from scrollmt.cli import tables
+from scrollmt.cli.asking import Targets
+from scrollmt.cli.config import Config, Source, parse_config
+from scrollmt.cli.data import Part, labelled_part, table_split
+from scrollmt.cli.shell import Problem, about, note, plain
+from scrollmt.cutting import build_inputs, dropped_table, filled_numbers
+from scrollmt.forecaster import Forecaster, load
+from scrollmt.series import read_series
+from scrollmt.windows import Recipe, Windows
+
+CONFIG, FACTS = "config.toml", "fit.json"
+_OWN = {"model.json", "model.safetensors", CONFIG, FACTS}
+
+
+def check_folder(target: Path, *, force: bool) -> None:
+    """Refuse, before any work, a folder that a model may not take the place of."""
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise Problem(f"{target} exists and is no folder; choose another --out")
+    found = {one.name for one in target.iterdir()}
+    if not found:
+        return
+    if not found <= _OWN:
+        foreign = sorted(found - _OWN)[0]
+        raise Problem(
+            f"{target} holds other things than a model, such as {foreign!r}, and is never "
+            "replaced; choose another --out"
+        )
+    if not force:
+        raise Problem(f"{target} exists; choose another --out, or --force to replace the model")
+
+
+def save(model: Forecaster, target: Path, config: str, facts: dict[str, Any]) -> None:
+    """Write a model folder as a whole; an older model stays until the new one is complete."""
+    draft = target.parent / f".{target.name}-{secrets.token_hex(8)}"
+    old = draft.with_name(draft.name + "-old")
+    try:
+        model.save(draft)
+        (draft / CONFIG).write_bytes(config.encode())
+        text = json.dumps(plain(facts), indent=2, allow_nan=False)
+        (draft / FACTS).write_text(text + "\n", encoding="utf-8")
+        if target.exists():
+            os.rename(target, old)
+        try:
+            os.rename(draft, target)
+        except BaseException:
+            if old.exists():
+                os.rename(old, target)
+            raise
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A fitted model from its folder, and how it reads a file."""
+
+    folder: str
+    model: Forecaster
+    config: Config | None
+    facts: dict[str, Any]
+
+    @cached_property
+    def recipe(self) -> Recipe | None:
+        return self.model.recipe_
+
+    def need_recipe(self, verb: str) -> Recipe:
+        if self.recipe is None:
+            raise Problem(
+                f"{self.folder} was fitted on a table of windows, and {verb} reads a series; "
+                "use scrollmt predict with the inputs of the new windows"
+            )
+        return self.recipe
+
+    def source(self, file: str) -> Source:
+        """How a new file is read: as the config says, on the grid of the model."""
+        time = None if self.recipe is None else self.recipe.time
+        given = Source((file,), time) if self.config is None else self.config.source.of(file)
+        step = None if self.recipe is None else self.recipe.step
+        dated = isinstance(step, pd.Timedelta) and given.time is not None
+        return replace(given, step=step if dated else None)
+
+    def series(self, file: str) -> tuple[pd.DataFrame, list[str]]:
+        source = self.source(file)
+        frame, digests = tables.read(source)
+        return tables.dated(frame, source), digests
+
+
+def open_model(folder: str) -> Stored:
+    """A model folder with whatever the command line wrote into it."""
+    model = load(folder)
+    path = Path(folder)
+    config = None
+    if (path / CONFIG).exists():
+        config = parse_config((path / CONFIG).read_bytes(), str(path / CONFIG), path)
+    facts: Any = {}
+    if (path / FACTS).exists():
+        try:
+            facts = json.loads((path / FACTS).read_bytes())
+        except (ValueError, RecursionError) as error:
+            raise Problem(f"{path / FACTS} is damaged: {error}") from None
+        if not isinstance(facts, dict):
+            raise Problem(f"{path / FACTS} is damaged: it holds no facts of a fit")
+    return Stored(folder, model, config, facts)
+
+
+def inputs(stored: Stored, file: str, *, every: bool) -> tuple[Part, pd.Index]:
+    """What a model predicts from, with the rows' numbers or the windows' origins.
+
+    Of a series: all windows with complete inputs, also those whose answers are still to come,
+    on the grid of the fit or, with ``every``, at every row.
+    """
+    if stored.recipe is not None:
+        frame, _ = stored.series(file)
+        with about(tables.named(file)):
+            windows = _askable(stored.recipe, frame, stored.source(file).time, every)
+        return Part(windows), windows.t
+    frame, _ = tables.read(stored.source(file))
+    return Part(_columns(stored, frame, file)), pd.RangeIndex(len(frame), name="row")
+
+
+def labelled(stored: Stored, file: str, *, every: bool) -> Part:
+    """What a model is scored on: without ``every`` only what the fit has not seen."""
+    if stored.recipe is not None:
+        frame, digests = stored.series(file)
+        with about(tables.named(file)):
+            windows = stored.recipe.cut(frame, time=stored.source(file).time)
+        return Part(windows) if every else Part(_unseen(stored, windows, file, digests))
+    frame, digests = tables.read(stored.source(file))
+    X = _columns(stored, frame, file)
+    task = _targets(stored)
+    lacking = [c for c in (*task.columns.values(), task.weight) if c and c not in frame]
+    if lacking:
+        raise Problem(
+            f"{tables.named(file)} has no column {lacking[0]!r}, which holds labels to score; "
+            f"there are {', '.join(map(repr, frame.columns))}"
+        )
+    part = labelled_part(X, frame, task)
+    if every or stored.config is None or digests != stored.facts.get("sha256"):
+        return part
+    held_back = table_split(stored.config, len(frame)).test
+    return part.take(_some(held_back, len(frame), file))
+
+
+def _targets(stored: Stored) -> Targets:
+    if stored.config is not None and isinstance(stored.config.task, Targets):
+        return stored.config.task
+    tasks = stored.model.tasks_
+    return Targets((), {name: name for name in tasks}, dict(tasks))
+
+
+def _columns(stored: Stored, frame: pd.DataFrame, file: str) -> Any:
+    """The inputs of a table, by name where the model has names."""
+    names = getattr(stored.model, "feature_names_in_", None)
+    if names is None:
+        return frame.to_numpy()
+    lacking = [name for name in names if name not in frame]
+    if lacking:
+        raise Problem(
+            f"{tables.named(file)} has no column {lacking[0]!r}, an input of {stored.folder}; "
+            f"there are {', '.join(map(repr, frame.columns))}"
+        )
+    return frame[list(names)]
+
+
+def _unseen(stored: Stored, windows: Windows, file: str, digests: list[str]) -> Windows:
+    """The windows that took no part in the fit, where that can be known."""
+    start = stored.facts.get("new_from")
+    if start is None:
+        return windows
+    same_file = digests == stored.facts.get("sha256")
+    if stored.source(file).time is None and not same_file:
+        return windows  # row numbers of another file say nothing
+    with about(f"{Path(stored.folder) / FACTS}: new_from"):
+        if isinstance(windows.t, pd.DatetimeIndex):
+            start = pd.Timestamp(start)
+        fresh = np.flatnonzero(np.asarray(windows.t >= start))
+    return windows.take(_some(fresh, len(windows), file))
+
+
+def _some(rows: np.ndarray, of: int, file: str) -> np.ndarray:
+    if len(rows) == 0:
+        raise Problem(
+            f"{tables.named(file)} holds nothing that the fit has not seen, and scores on the "
+            "rest would flatter it; give newer rows, or --all to score all of them"
+        )
+    if len(rows) < of:
+        note(f"scored on {len(rows)} of {of} windows; the fit has seen the others (--all)")
+    return rows
+
+
+def _askable(recipe: Recipe, frame: pd.DataFrame, time: str | None, every: bool) -> Windows:
+    """Windows of a series with complete inputs, whether or not their answers are known."""
+    recipe.newest(frame, time=time)  # refuses a series that is not like that of the fit
+    series = read_series(frame, time)
+    windowing = recipe.windowing
+    rows = np.arange(windowing.history - 1, len(series))
+    if not every:
+        rows = rows[recipe.on_grid(series.time[rows])]
+        if len(rows) == 0:
+            raise Problem(
+                f"no row is a whole number of strides ({windowing.stride} rows) from "
+                f"{recipe.anchor}, as in the fit; --every-row takes them all"
+            )
+    names = [name for one in recipe.inputs for name in one.numeric_columns()]
+    numbers, filled = filled_numbers(series, names, windowing.fill_limit, windowing.gaps)
+    X, lacking = build_inputs(recipe.inputs, series, numbers, rows, windowing.history)
+    dropped = dropped_table(series.time[rows], lacking, [set()] * len(rows))
+    whole = ~np.isin(np.arange(len(rows)), dropped.index)
+    unknown = {task: np.full(len(rows), np.nan) for task in recipe.tasks}
+    every_window = Windows(X, unknown, series.time[rows], rows, recipe, dropped, filled)
+    return every_window.take(whole)

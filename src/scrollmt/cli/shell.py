@@ -1,0 +1,152 @@
+"""What every verb shares with the terminal: one sentence on bad input, notes, tables, JSON.
+
+    exit status 0    done
+                2    bad input: one sentence on standard error, nothing written
+                1    a fault of scrollmt itself: one sentence, and how to see where
+              130    interrupted from the keyboard; what was found is kept where a verb says so
+
+Results go to standard output, everything else to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from typer.core import TyperGroup
+
+BAD_INPUT, FAULT, INTERRUPTED = 2, 1, 130
+SHOW_FAULTS = "SCROLLMT_TRACEBACK"
+
+
+class Problem(ValueError):
+    """Bad input, told in one sentence that names where it is and what to try."""
+
+
+@contextmanager
+def about(what: str) -> Iterator[None]:
+    """Say which file or key a complaint from inside is about."""
+    try:
+        yield
+    except ValueError as error:
+        raise Problem(f"{what}: {sentence(error)}") from error
+
+
+def sentence(error: BaseException) -> str:
+    """What an exception says, on one line."""
+    if isinstance(error, OSError) and error.strerror:
+        named = f"{error.filename}: " if error.filename is not None else ""
+        return f"{named}{error.strerror[:1].lower()}{error.strerror[1:]}"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+class Guarded(TyperGroup):
+    """A group of verbs out of which no traceback comes, whatever they were given."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            # What the library warns its users of is for them to read, without the code line.
+            warnings.simplefilter("always", UserWarning)
+            warnings.showwarning = lambda message, *_: note(" ".join(str(message).split()))
+            try:
+                return super().invoke(ctx)
+            except KeyboardInterrupt as error:
+                note(str(error) or "interrupted")
+                raise typer.Exit(INTERRUPTED) from None
+            except BrokenPipeError:
+                raise  # whoever reads our output has had enough; Typer ends quietly
+            except (ValueError, OSError) as error:
+                if os.environ.get(SHOW_FAULTS):
+                    raise
+                typer.echo(f"scrollmt: {sentence(error)}", err=True)
+                raise typer.Exit(BAD_INPUT) from None
+            except Exception as error:
+                # Typer's own exceptions, a usage error for one, carry the exit status.
+                if hasattr(error, "exit_code") or os.environ.get(SHOW_FAULTS):
+                    raise
+                typer.echo(
+                    f"scrollmt: a fault in scrollmt, not in your input: {type(error).__name__}: "
+                    f"{sentence(error)} (set {SHOW_FAULTS}=1 to see where)",
+                    err=True,
+                )
+                raise typer.Exit(FAULT) from None
+
+
+def note(text: str) -> None:
+    """A remark on standard error, which leaves results on standard output alone."""
+    typer.echo(f"scrollmt: {text}", err=True)
+
+
+def say(text: str) -> None:
+    """A line of the result, as it stands: no markup is read in names that users chose."""
+    Console().print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def show(frame: pd.DataFrame, title: str) -> None:
+    """A table on standard output; missing cells stay empty."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column(str(frame.index.name or ""))
+    for name, values in frame.items():
+        numbers = pd.api.types.is_numeric_dtype(values.dtype)
+        table.add_column(str(name), justify="right" if numbers else "left", overflow="fold")
+    for label, row in zip(frame.index, frame.itertuples(index=False, name=None), strict=True):
+        table.add_row(*(Text(_cell(value)) for value in (label, *row)))
+    Console().print(table)
+
+
+def _cell(value: Any) -> str:
+    if value is None or value is pd.NaT or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, float | np.floating):
+        return f"{value:.4f}"
+    return str(value)
+
+
+def emit(result: Any) -> None:
+    """One JSON document on standard output."""
+    typer.echo(json.dumps(plain(result), indent=2, allow_nan=False, ensure_ascii=False))
+
+
+def plain(value: Any) -> Any:
+    """Anything a verb returns as JSON knows it: times in ISO form, what is missing as null."""
+    if isinstance(value, pd.DataFrame):
+        return [plain(row) for row in value.to_dict(orient="records")]
+    if isinstance(value, Mapping):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple | np.ndarray | pd.Index):
+        return [plain(one) for one in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, pd.Timestamp | pd.Timedelta):
+        return None if value is pd.NaT else value.isoformat()
+    if value is None or value is pd.NaT or value is pd.NA:
+        return None
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, bool | int | str) else str(value)
+
+
+def show_scores(scores: pd.DataFrame, title: str) -> None:
+    """Scores by task with one row a metric: tasks are few and metrics many."""
+    show(scores.T.rename_axis("metric"), title)
+
+
+def by_task(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """A table of scores as JSON: task, metric, number; metrics that do not apply left out."""
+    return {
+        str(task): {str(name): float(v) for name, v in row.items() if not pd.isna(v)}
+        for task, row in frame.iterrows()
+    }
