@@ -194,17 +194,38 @@ def laplace(
     tasks = {}
     for name, task in model.tasks.items():
         mu, head = task.belief.mu, task.head
-        matrix = curvature(head, psi_train, train.y[name], train.weight[name], mu)
-        best = None
-        for precision in precisions:
-            belief = _curvature_belief(mu, np.asarray(matrix, np.float64), precision, diagonal)
-            terms = head.log_predictive(valid.y[name], *belief.project(psi_valid))
-            nll = -float(jnp.sum(valid.weight[name] * terms) / jnp.sum(valid.weight[name]))
-            if best is None or nll < best[0]:
-                best = nll, Task(head, belief, jnp.log(jnp.asarray(precision, mu.dtype)))
-        assert best is not None
-        tasks[name] = best[1]
+        matrix = _compiled_curvature(head, psi_train, train.y[name], train.weight[name], mu)
+        beliefs = [
+            _curvature_belief(mu, np.asarray(matrix, np.float64), precision, diagonal)
+            for precision in precisions
+        ]
+        covs = jnp.stack([belief.cov() for belief in beliefs])
+        nll = _nll_under(head, mu, covs, psi_valid, valid.y[name], valid.weight[name])
+        best = int(np.nanargmin(np.asarray(nll)))
+        chosen = jnp.log(jnp.asarray(precisions[best], mu.dtype))
+        tasks[name] = Task(head, beliefs[best], chosen)
     return Model(model.backbone, tasks)
+
+
+_compiled_curvature = eqx.filter_jit(curvature)
+
+
+@eqx.filter_jit
+def _nll_under(
+    head: AbstractHead,
+    mu: Float[Array, " H"],
+    covs: Float[Array, "P H H"],
+    psi: Float[Array, "N H"],
+    y: Array,
+    weight: Float[Array, " N"],
+) -> Float[Array, " P"]:
+    """Mean NLL of one head under each of several covariances."""
+
+    def one(cov: Array) -> Array:
+        terms = head.log_predictive(y, psi @ mu, jnp.sum((psi @ cov) * psi, axis=1))
+        return -jnp.sum(weight * terms) / jnp.sum(weight)
+
+    return jax.lax.map(one, covs)
 
 
 def _curvature_belief(
