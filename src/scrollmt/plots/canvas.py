@@ -43,16 +43,17 @@ def words(text: object) -> str:
     return str(text).replace("$", r"\$")
 
 
-def legend(ax: Axes, *, columns: int = 4) -> None:
-    """A legend above the picture, where it covers nothing."""
+def legend(ax: Axes) -> None:
+    """A legend above the picture, where it covers nothing, no wider than a small picture."""
     handles, labels = ax.get_legend_handles_labels()
     if labels:
+        columns = next(n for n in range(len(labels), 0, -1) if n == 1 or _width(labels, n) <= 54)
         ax.legend(
             handles,
             labels,
             frameon=False,
             fontsize="small",
-            ncols=min(len(labels), columns),
+            ncols=columns,
             loc="lower left",
             bbox_to_anchor=(0.0, 1.0),
             borderaxespad=0.2,
@@ -60,6 +61,13 @@ def legend(ax: Axes, *, columns: int = 4) -> None:
             handletextpad=0.4,
             handlelength=1.4,
         )
+
+
+def _width(labels: Sequence[str], columns: int) -> int:
+    """How many letters wide a legend gets; matplotlib fills it column by column."""
+    rows = -(-len(labels) // columns)
+    parts = [labels[start : start + rows] for start in range(0, len(labels), rows)]
+    return sum(4 + max(map(len, part)) for part in parts)
 
 
 def plain_log(ax: Axes, which: Literal["x", "y"]) -> None:

@@ -96,9 +96,11 @@ def regimes(
     # A step needs an end: the last window is drawn as wide as the one before.
     at = place[order]
     at = np.append(at, at[-1] + (at[-1] - at[-2] if len(at) > 1 else 1))
-    for r, color in enumerate(_ladder(law.num_classes)):
+    for r, (color, alpha) in enumerate(_shades(law)):
         low, high = (np.append(e[order], e[order[-1]]) for e in (edges[:, r], edges[:, r + 1]))
-        ax.fill_between(at, low, high, step="post", color=color, linewidth=0, label=labels[r])
+        ax.fill_between(
+            at, low, high, step="post", color=color, alpha=alpha, linewidth=0, label=labels[r]
+        )
     if y is not None:
         seen = law.labels(y)
         known = order[seen[order] >= 0]
@@ -118,15 +120,20 @@ def regimes(
     ax.margins(x=0)
     ax.set_ylabel("probability")
     canvas.date_axis(ax, place)
-    canvas.legend(ax, columns=5)
+    canvas.legend(ax)
     return ax
 
 
-def _ladder(classes: int) -> list[Any]:
-    """One colour a class, from dark to light alike for every kind of colour vision."""
+def _shades(law: DiscreteLaw) -> list[tuple[Any, float]]:
+    """Colour and opacity of each class: events stand out; classes go from dark to light.
+
+    The ladder of classes is one that every kind of colour vision sees as a ladder.
+    """
+    if isinstance(law, EventLaw):
+        return [(canvas.GREY, 0.25), (canvas.BLUE, 0.7)]
     from matplotlib import colormaps
 
-    return [colormaps["cividis"](v) for v in np.linspace(0.25, 0.95, classes)]
+    return [(colormaps["cividis"](v), 1.0) for v in np.linspace(0.25, 0.95, law.num_classes)]
 
 
 def confusion(
@@ -150,8 +157,8 @@ def confusion(
 
     for true, row in enumerate(counts):
         for said, count in enumerate(row):
-            # At most three quarters opaque: the count stays readable in black and in white.
-            shade = 0.75 * count / max(row.sum(), 1)
+            # Never quite opaque: the count stays readable in black and in white.
+            shade = 0.6 * count / max(row.sum(), 1)
             ax.add_patch(
                 Rectangle((said - 0.5, true - 0.5), 1, 1, color=canvas.BLUE, alpha=shade, lw=0)
             )

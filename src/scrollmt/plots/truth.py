@@ -58,7 +58,7 @@ def variance_tracking(
     canvas.plain_log(ax, "y")
     ax.set_xlabel("true conditional variance")
     ax.set_ylabel("predicted variance")
-    canvas.legend(ax, columns=2)
+    canvas.legend(ax)
     return ax
 
 
@@ -86,6 +86,7 @@ def sd_over_leads(
     leads: Any,
     predicted: Any,
     *,
+    spread: Any = None,
     true_sd: Any = None,
     sigma_obs: Any = None,
     band: tuple[Any, Any] | None = None,
@@ -93,9 +94,9 @@ def sd_over_leads(
 ) -> Axes:
     r"""Predictive sd over leads (L,), beside the true one and the part that is noise.
 
-    `predicted` is (L,) or, with one row a seed, (S, L), drawn as mean and one sd over seeds;
-    `sigma_obs` likewise. `true_sd` is (L,); `band` is a low and a high (L,) of the true sd over
-    states, such as its 10th and 90th percentiles.
+    `predicted` is (L,), with bars of `spread` (L,) to either side; or, with one row a seed,
+    (S, L), drawn as mean and one sd over seeds; `sigma_obs` likewise. `true_sd` is (L,). `band` is
+    a low and a high (L,) of the true sd over states, such as its 10th and 90th percentiles.
     """
     at = np.asarray(leads, dtype=float)
     rows = _by_seed(predicted, at, "predicted")
@@ -118,7 +119,7 @@ def sd_over_leads(
     ax.errorbar(
         at,
         rows.mean(axis=0),
-        _deviation(rows),
+        _deviation(rows) if spread is None else _by_seed(spread, at, "spread")[0],
         fmt="o",
         color=canvas.BLUE,
         markersize=5,
