@@ -1,0 +1,158 @@
+"""Records as files to commit: plain CSV in a fixed order, with checksums that vouch for it.
+
+    runs.csv        one line a run: who, with what setting, and every number
+    arrays.csv      one line an array, its values apart by spaces; only where there are any
+    manifest.json   column types, and for every job what determined it and where it ran
+    SHA256SUMS      the digests of the others, readable by `sha256sum -c`
+
+Equal records give equal bytes. A float keeps six significant digits, an integer all of its own.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+FORMAT = 1
+SUMS = "SHA256SUMS"
+READ: dict[str, Callable[[str], Any]] = {
+    "int": int,
+    "float": lambda cell: float(cell or "nan"),
+    "str": lambda cell: cell or float("nan"),
+}
+
+
+class DamagedRecords(ValueError):
+    """Records that cannot be trusted: the message says which file, what is wrong, what to do."""
+
+
+class ArrayKey(NamedTuple):
+    """Whose array, and which."""
+
+    corpus: str
+    arm: str
+    backbone: str
+    seed: int
+    name: str
+
+
+Arrays = Mapping[ArrayKey, np.ndarray]
+
+
+def write(
+    folder: str | os.PathLike, frame: pd.DataFrame, arrays: Arrays, jobs: list[dict[str, Any]]
+) -> None:
+    """Write a frame, its arrays and the provenance of its jobs, as JSON values, to a folder."""
+    contents = {"runs.csv": _table(frame.columns, frame.itertuples(index=False))}
+    if arrays:
+        lines = (
+            (*key, " ".join(_cell(v) or "nan" for v in arrays[key].tolist()))
+            for key in sorted(arrays)
+        )
+        contents["arrays.csv"] = _table([*ArrayKey._fields, "values"], lines)
+    kinds = {name: _kind(frame[name]) for name in frame.columns}
+    # One line a job, so that a difference between two versions reads well.
+    each = ",\n".join(json.dumps(job, sort_keys=True) for job in jobs)
+    manifest = f'{{"format": {FORMAT},\n"columns": {json.dumps(kinds)},\n"jobs": [\n{each}\n]}}\n'
+    contents["manifest.json"] = manifest.encode()
+    sums = "".join(f"{_digest(contents[n])}  {n}\n" for n in sorted(contents))
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    # The old sums go first and the new ones come last: what an interrupted call leaves behind
+    # has none, and `load` refuses it.
+    (folder / SUMS).unlink(missing_ok=True)
+    (folder / "arrays.csv").unlink(missing_ok=True)
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    (folder / SUMS).write_bytes(sums.encode())
+
+
+def load(folder: str | os.PathLike) -> pd.DataFrame:
+    """The frame that was written to a folder, its floats at six significant digits."""
+    contents = _read(folder)
+    kinds = json.loads(contents["manifest.json"])["columns"]
+    columns = zip(kinds.items(), zip(*_lines(contents["runs.csv"]), strict=True), strict=True)
+    return pd.DataFrame({name: [READ[kind](c) for c in cells] for (name, kind), cells in columns})
+
+
+def load_arrays(folder: str | os.PathLike) -> dict[ArrayKey, np.ndarray]:
+    """The arrays that were written to a folder, by whose they are and their name."""
+    contents = _read(folder)
+    return {
+        ArrayKey(corpus, arm, backbone, int(seed), name): np.array(values.split(), float)
+        for corpus, arm, backbone, seed, name, values in _lines(contents.get("arrays.csv", b""))
+    }
+
+
+def load_jobs(folder: str | os.PathLike) -> list[dict[str, Any]]:
+    """For every job in a folder: what determined its result, and where it ran."""
+    return json.loads(_read(folder)["manifest.json"])["jobs"]
+
+
+def _read(folder: str | os.PathLike) -> dict[str, bytes]:
+    """The bytes of every file by name, all of them as they were written."""
+    folder = Path(folder)
+    try:
+        lines = (folder / SUMS).read_text(encoding="ascii").splitlines()
+        sums = {name: digest for digest, name in (line.split("  ") for line in lines)}
+        contents = {name: (folder / name).read_bytes() for name in sums}
+    except (OSError, ValueError) as error:
+        raise DamagedRecords(
+            f"{folder} holds no complete export of records: {error}; "
+            "restore the folder, or export the records again"
+        ) from error
+    wrong = sorted(name for name in sums if _digest(contents[name]) != sums[name])
+    missing = sorted({"runs.csv", "manifest.json"} - set(sums))
+    if wrong or missing:
+        raise DamagedRecords(
+            f"{folder}: {', '.join(wrong or missing)} "
+            f"{'differs from' if wrong else 'is not listed in'} {SUMS}; "
+            "restore the folder, or export the records again"
+        )
+    found = json.loads(contents["manifest.json"])["format"]
+    if found != FORMAT:
+        raise DamagedRecords(
+            f"{folder} has format {found!r}, but this version reads {FORMAT}; "
+            "install the version of scrollmt that wrote it, or export the records again"
+        )
+    return contents
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _table(header: Iterable[str], lines: Iterable[Iterable[Any]]) -> bytes:
+    out = io.StringIO(newline="")
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows([_cell(value) for value in line] for line in lines)
+    return out.getvalue().encode()
+
+
+def _lines(content: bytes) -> list[list[str]]:
+    """What `_table` wrote, without the header."""
+    return list(csv.reader(io.StringIO(content.decode(), newline="")))[1:]
+
+
+def _cell(value: Any) -> str:
+    """A value as text, empty where there is none; a float that counts something stays whole."""
+    if not isinstance(value, float):
+        return str(value)
+    if value != value:
+        return ""
+    return str(int(value)) if value.is_integer() and abs(value) < 2**53 else f"{value:.6g}"
+
+
+def _kind(column: pd.Series) -> str:
+    return {"i": "int", "f": "float"}.get(column.dtype.kind, "str")

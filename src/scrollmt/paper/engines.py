@@ -1,0 +1,181 @@
+"""Engines: where jobs run. One seam, four ways through it, no engine of our own.
+
+    local             in this process, one after the other
+    processes         worker processes of this machine (concurrent.futures)
+    dask              a Dask cluster of worker processes on this machine
+    tcp://host:port   the Dask cluster whose scheduler listens there
+
+Whatever the engine, `execute` is called once for every job in some process and its outcome comes
+back unchanged, so the results are the same.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+
+from scrollmt.paper.jobs import Job, Outcome
+from scrollmt.paper.runs import name_of
+
+Execute = Callable[[Job], Outcome]
+Finished = Generator[tuple[Job, Outcome], None, None]
+
+
+class JobsFailed(RuntimeError):
+    """Some jobs raised; all others are done. `failures` has each job's exception."""
+
+    def __init__(self, failures: Mapping[Job, BaseException]):
+        self.failures = dict(failures)
+        lines = [f"{name_of(job)}: {_words(error)}" for job, error in failures.items()]
+        super().__init__("\n  ".join([f"{len(lines)} jobs failed, the others are done", *lines]))
+
+
+def run(
+    jobs: Iterable[Job], execute: Execute, engine: str = "local", *, workers: int | None = None
+) -> Finished:
+    """Every job with its outcome, as they finish; at the end JobsFailed names those that raised.
+
+    `execute` is a function at the top of a module that the workers can import. `workers` is how
+    many processes `processes` and `dask` start, by default one a core. On KeyboardInterrupt what
+    is finished is still handed out, the rest is cancelled, and the interrupt goes on.
+    """
+    failures: dict[Job, BaseException] = {}
+    if engine == "local":
+        yield from _one_by_one(jobs, execute, failures)
+    else:
+        with _executor(engine, workers or os.cpu_count() or 1) as executor:
+            yield from _pooled({executor.submit(execute, job): job for job in jobs}, failures)
+            # Dask lays a dead worker to the charge of every job that was with it. Alone, one after
+            # the other, only the job that kills its worker fails again.
+            suspects = [job for job, error in failures.items() if _killed(error)]
+            for job in suspects:
+                del failures[job]
+                yield from _pooled({executor.submit(execute, job): job}, failures)
+    if failures:
+        raise JobsFailed(failures) from next(iter(failures.values()))
+
+
+def _one_by_one(
+    jobs: Iterable[Job], execute: Execute, failures: dict[Job, BaseException]
+) -> Finished:
+    for job in jobs:
+        try:
+            outcome = execute(job)
+        except Exception as error:
+            failures[job] = error
+        else:
+            yield job, outcome
+
+
+def _pooled(waiting: dict[Future[Outcome], Job], failures: dict[Job, BaseException]) -> Finished:
+    def take(done: Collection[Future[Outcome]]) -> Finished:
+        for future in [future for future in waiting if future in done]:  # in the order given
+            job = waiting.pop(future)
+            # A future is cancelled, other than by us, when the scheduler goes away.
+            error = ConnectionError("cancelled") if future.cancelled() else future.exception()
+            if error is None:
+                yield job, future.result()
+            else:
+                failures[job] = error
+
+    try:
+        while waiting:
+            yield from take(wait(waiting, return_when=FIRST_COMPLETED).done)
+    except KeyboardInterrupt:
+        yield from take({future for future in waiting if future.done()})
+        raise
+
+
+def _executor(engine: str, workers: int) -> AbstractContextManager[Executor]:
+    if engine == "processes":
+        return _processes(workers)
+    if engine == "dask" or "://" in engine:
+        return _dask(None if engine == "dask" else engine, workers)
+    raise ValueError(
+        f"there is no engine {engine!r}; choose local, processes, dask or the address of a Dask "
+        "scheduler such as tcp://host:8786"
+    )
+
+
+@contextmanager
+def _processes(workers: int) -> Iterator[Executor]:
+    # A fork would copy the threads' locks of an already running JAX; spawned workers start clean.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_follow_parent)
+    try:
+        yield pool
+        pool.shutdown()
+    finally:
+        # Empty after the orderly way out. Otherwise the workers would be waited for at exit,
+        # though nobody wants what they compute.
+        running = [*(pool._processes or {}).values()]
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in running:
+            process.terminate()
+
+
+def _follow_parent() -> None:
+    """In a worker: leave Ctrl-C to the parent, and end when it ends, be it killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@contextmanager
+def _dask(address: str | None, workers: int) -> Iterator[Executor]:
+    try:
+        from distributed import Client, LocalCluster
+    except ImportError as error:
+        raise ValueError(
+            f"engine {address or 'dask'!r} needs Dask; install it: pip install 'scrollmt[cluster]'"
+        ) from error
+    with ExitStack() as stack:
+        if address is None:
+            # Jobs leave nothing in Dask's memory that it could spill, and a worker that it paused
+            # over a limit would never be let go on; so there is none. Another cluster on this
+            # machine may have the dashboard's usual port.
+            cluster = LocalCluster(
+                n_workers=workers, threads_per_worker=1, memory_limit=None, dashboard_address=":0"
+            )
+            address = stack.enter_context(cluster).scheduler_address
+        try:
+            client = stack.enter_context(Client(address, set_as_default=False))
+        except OSError as error:
+            raise ValueError(
+                f"no Dask scheduler answers at {address}; start one with `dask scheduler` and "
+                "workers with `dask worker`, or choose another engine"
+            ) from error
+        # No retries: a job that raised would raise again. One whose worker died is moved to
+        # another by Dask itself, as often as its setting allowed-failures says.
+        executor = client.get_executor(pure=False)
+        try:
+            yield executor
+        finally:
+            executor.shutdown(wait=False)
+
+
+def _killed(error: BaseException) -> bool:
+    return type(error).__name__ == "KilledWorker"  # of a package that may not be installed
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, BrokenProcessPool):
+        return (
+            "a worker process died, perhaps for want of memory; run again with fewer workers, "
+            "or with the engine dask, which replaces dead workers"
+        )
+    if _killed(error):
+        return "every worker that Dask gave it to died, perhaps for want of memory"
+    return f"{type(error).__name__}: {error}"

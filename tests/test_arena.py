@@ -1,0 +1,187 @@
+"""A sweep loses nothing: not to a dead worker, not to a killed driver, not to Ctrl-C."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from distributed import LocalCluster
+
+from scrollmt.paper.arena import Summary, compute, plan, time_left
+from scrollmt.paper.engines import JobsFailed
+from scrollmt.paper.jobs import Job
+from scrollmt.paper.records import Records
+from sweeps import alive, calls, execute, processes, sweep, wait_for
+
+
+def assert_same_records(one: Records, other: Records, jobs: list[Job]) -> None:
+    pd.testing.assert_frame_equal(one.frame(), other.frame(), check_exact=True)
+    for job in jobs:
+        np.testing.assert_array_equal(one.array(job, "var"), other.array(job, "var"))
+
+
+def computed(jobs: list[Job], records: Records, **options: Any) -> Summary:
+    return compute(jobs, records, execute=execute, progress=False, **options)
+
+
+def test_only_what_is_missing_is_computed(tmp_path: Path) -> None:
+    jobs = sweep(tmp_path / "diary", 3)
+    first = Job(jobs[0].corpus, jobs[0].arm, jobs[0].backbone, (1,), jobs[0].determinants)
+    with Records(tmp_path / "records.sqlite") as records:
+        assert computed([first], records).computed == 1
+        # Two studies that share an arm compute it once.
+        summary = computed([*jobs, *jobs[:2]], records)
+        assert (summary.recorded, summary.computed) == (1, 8)
+        assert computed(jobs, records).computed == 0
+        assert plan(jobs, records) == []
+        assert len(records) == 9
+    assert calls(tmp_path / "diary") == ["arm0", "arm0", "arm1", "arm2"]
+
+
+def test_a_bad_job_is_named_and_the_others_are_recorded(tmp_path: Path) -> None:
+    jobs = sweep(tmp_path / "diary", 4, arm0="raises", arm2="short")
+    with Records(tmp_path / "records.sqlite") as records:
+        with pytest.raises(
+            JobsFailed, match=r"arm2 cubic: .*seeds \[0, 1, 2\].*\[0, 1\]"
+        ) as caught:
+            computed(jobs, records)
+        assert set(caught.value.failures) == {jobs[0], jobs[2]}
+        assert set(records.frame()["arm"]) == {"arm1", "arm3"}
+
+
+def test_a_second_driver_is_turned_away_before_it_computes(tmp_path: Path) -> None:
+    path = tmp_path / "records.sqlite"
+    with (
+        Records(path) as records,
+        records.writing(),
+        Records(path, timeout=0.05) as late,
+        pytest.raises(ValueError, match="is being written by another process"),
+    ):
+        computed(sweep(tmp_path / "diary", 1), late)
+    assert calls(tmp_path / "diary") == []
+
+
+def test_a_killed_dask_worker_costs_nothing(tmp_path: Path) -> None:
+    diary = tmp_path / "diary"
+    jobs = sweep(diary, 6, arm2="waits")
+    killed: list[int] = []
+
+    def kill() -> None:
+        wait_for(lambda: "arm2" in calls(diary))
+        killed.extend(processes(diary, "arm2"))
+        os.kill(killed[0], signal.SIGKILL)
+        (diary / "go").touch()  # who takes over need not wait
+
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, memory_limit=None, dashboard_address=":0"
+        ) as cluster,
+        Records(tmp_path / "dask.sqlite") as records,
+        Records(tmp_path / "local.sqlite") as reference,
+    ):
+        thread = threading.Thread(target=kill)
+        thread.start()
+        summary = computed(jobs, records, engine=cluster.scheduler_address)
+        thread.join()
+        assert summary.computed == len(records) == 18
+        # It began on the one, died with it, began again elsewhere, and ended once.
+        assert len(killed) == 1
+        assert not alive(killed[0])
+        assert len(set(processes(diary, "arm2"))) == 2
+        assert calls(diary, "ended").count("arm2") == 1
+        computed(jobs, reference)
+        assert_same_records(records, reference, jobs)
+
+
+DRIVER = """
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    from sweeps import execute, sweep
+    from scrollmt.paper.arena import compute
+    from scrollmt.paper.records import Records
+
+    with Records(sys.argv[1]) as records:
+        compute(sweep(Path(sys.argv[2]), 8, arm3="waits", arm5="waits"), records,
+                engine="processes", workers=2, execute=execute)
+"""
+
+
+def test_a_killed_driver_resumes(tmp_path: Path) -> None:
+    diary, path, script = tmp_path / "diary", tmp_path / "records.sqlite", tmp_path / "driver.py"
+    jobs = sweep(diary, 8, arm3="waits", arm5="waits")
+    script.write_text(DRIVER)
+    with subprocess.Popen(
+        [sys.executable, script, path, diary],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as driver:
+        assert driver.stderr is not None
+        # Two workers, in the end both held up: all that came before is recorded, nothing else is.
+        lines = [driver.stderr.readline() for _ in range(4)]
+        recording = lines[3].startswith("12/24 runs: ou arm4 cubic 0.3 s, ")
+        if recording:
+            wait_for(lambda: {"arm3", "arm5"} <= {*calls(diary)})
+        driver.kill()
+    assert recording, lines
+    wait_for(lambda: not any(map(alive, processes(diary))))  # orphans do not linger
+
+    with Records(path) as records, Records(tmp_path / "local.sqlite") as reference:
+        assert set(records.frame()["arm"]) == {"arm0", "arm1", "arm2", "arm4"}
+        assert len(records) == 12
+        (diary / "go").touch()
+        summary = computed(jobs, records)
+        assert (summary.recorded, summary.computed) == (12, 12)
+        began = calls(diary)
+        assert all(began.count(arm) == 1 for arm in ("arm0", "arm1", "arm2", "arm4", "arm6"))
+        assert all(began.count(arm) == 2 for arm in ("arm3", "arm5"))
+        computed(jobs, reference)
+        assert_same_records(records, reference, jobs)
+
+
+def test_an_interrupt_while_recording_loses_nothing_that_is_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    diary = tmp_path / "diary"
+    jobs = sweep(diary, 3, arm2="waits")
+    handler = signal.getsignal(signal.SIGINT)
+    with Records(tmp_path / "records.sqlite") as records:
+        put = records.put
+
+        def interrupted(*args: Any) -> None:
+            # The first is being recorded, the second is finished, the third will never be.
+            wait_for(lambda: "arm2" in calls(diary))
+            os.kill(os.getpid(), signal.SIGINT)
+            put(*args)
+
+        monkeypatch.setattr(records, "put", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            computed(jobs, records, engine="processes", workers=1)
+        assert set(records.frame()["arm"]) == {"arm0", "arm1"}
+        assert signal.getsignal(signal.SIGINT) is handler
+        wait_for(lambda: not any(map(alive, processes(diary))))
+        with records.writing():  # free for the next
+            assert [job.arm for job in plan(jobs, records)] == ["arm2"]
+
+
+def test_progress_says_what_is_done_and_when_the_rest_will_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs = sweep(tmp_path / "diary", 2)
+    with Records(tmp_path / "records.sqlite") as records:
+        compute(jobs, records, execute=execute, weight=lambda job: 1 + 999 * (job.arm == "arm1"))
+    out, lines = capsys.readouterr()
+    assert out == ""
+    first, second = lines.splitlines()
+    # The first of a thousand parts took 0.3 seconds.
+    assert first.startswith("3/6 runs: ou arm0 cubic 0.3 s, 0:05:")
+    assert second.startswith("6/6 runs: ou arm1 cubic 0.3 s, 0:00:00 left")
+    assert time_left(elapsed=30.0, weighed=2.0, left=6.0) == 90.0
