@@ -110,7 +110,7 @@ class Records:
             with self._transaction():
                 for table, lines in (("runs", runs), ("arrays", arrays)):
                     for line in lines:
-                        self._insert(table, *astuple(line), checksum(line))
+                        self._insert(table, *astuple(line), checksum(astuple(line)))
                 self._connection.execute("UPDATE seal SET digest = ?", [_seal(self._connection)])
             # SQLite takes a damaged log for a log that ends early. Folded into the file at once,
             # a recorded job is under its checksum instead.
@@ -303,10 +303,11 @@ def _fault(connection: sqlite3.Connection) -> str | None:
     tables = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
     if [sql for (sql,) in tables] != list(SCHEMA):
         return "it is damaged (its tables are not those of records)"
-    for table, kind in (("runs", Run), ("arrays", RecordedArray)):
+    for table, name in (("runs", slice(1, 5)), ("arrays", slice(1, 2))):
         for *values, stored in connection.execute(f"SELECT * FROM {table}"):
-            if checksum(kind(*values)) != stored:
-                return f"it is damaged (the checksum of {kind(*values)} is wrong)"
+            if checksum(values) != stored:
+                whose = " ".join(map(str, values[name]))
+                return f"it is damaged (the checksum of {whose} in {table} is wrong)"
     if connection.execute("SELECT digest FROM seal").fetchall() != [(_seal(connection),)]:
         return "it is damaged (it holds something else than was recorded)"
     return None

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from numbers import Integral, Real
 from typing import Any
@@ -55,13 +55,10 @@ class RecordedArray:
     def values(self) -> np.ndarray:
         return np.frombuffer(self.data, FLOAT64).astype(float)
 
-    def __str__(self) -> str:
-        return f"array {self.name!r}"
 
-
-def checksum(recorded: Run | RecordedArray) -> str:
-    """A digest of every field, and of its type: damage can make text of a number."""
-    return digest(ascii(astuple(recorded)))
+def checksum(values: Iterable[object]) -> str:
+    """A digest of a line's values and of their types: damage can make a number of a text."""
+    return digest(ascii(tuple(values)))
 
 
 def digest(text: str) -> str:
