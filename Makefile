@@ -7,11 +7,12 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format clean
+.PHONY: help demo test browser lint format clean
 
 help:
 	@echo "make demo    draw a corpus, fit the default model, print its scores, draw a picture"
 	@echo "make test    lint, type check and run the tests"
+	@echo "make browser install Chromium for the tests of pages, where there is none"
 	@echo "make lint    ruff and mypy only"
 	@echo "make format  let ruff rewrite what it can"
 	@echo "make clean   remove .venv, caches and what the commands wrote"
@@ -19,8 +20,12 @@ help:
 demo: $(INSTALLED)
 	@$(BIN)/scrollmt demo
 
-test: lint
+test: lint browser
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+
+# The tests of pages drive a real browser. Nothing happens where one is found.
+browser: $(INSTALLED)
+	@$(BIN)/python tests/browser.py
 
 lint: $(INSTALLED)
 	$(BIN)/python -m ruff check .

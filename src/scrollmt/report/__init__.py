@@ -1,0 +1,54 @@
+"""One self-contained HTML report on a fitted model: a model card, then the diagnostics.
+
+    write_report(model, test, None, "report.html")
+
+The same model and windows give the same report, byte for byte.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from scrollmt import pages
+from scrollmt.forecaster import Forecaster
+from scrollmt.pages import Section
+from scrollmt.report import gallery
+from scrollmt.report.card import model_card
+from scrollmt.report.evidence import gather
+
+__all__ = ["write_report"]
+
+
+def write_report(
+    model: Forecaster,
+    X: Any,
+    Y: Any,
+    path: str | os.PathLike,
+    *,
+    title: str | None = None,
+    interference: pd.DataFrame | None = None,
+    force: bool = False,
+) -> Path:
+    """Judge `model` on windows that it was not fitted on, and write what was found to `path`.
+
+    `X` and `Y` as in `Forecaster.evaluate`; with `Y=None`, `X` is `Windows`, or a series that
+    the model's recipe can cut. `interference` is what `plots.compare_alone` returned, for a section
+    on what the tasks gain from each other. An existing file is replaced only with `force`.
+    """
+    model._check_fitted()
+    pages.refuse_existing(path, force=force)
+    evidence = gather(model, X, Y)
+    sections = [Section("Model card", model_card(evidence))]
+    sections += [gallery.task_section(evidence, task) for task in evidence.tasks]
+    sections += [gallery.surprises_section(evidence), gallery.inside_section(evidence)]
+    if interference is not None:
+        sections.append(gallery.sharing_section(interference))
+    heading = title if title is not None else f"Forecasts of {', '.join(evidence.tasks)}"
+    lead = pages.paragraph(
+        f"{len(evidence.tasks)} questions, one model, judged on {len(evidence):,} windows."
+    )
+    return pages.write(path, pages.page(heading, sections, lead=lead), force=force)

@@ -1,0 +1,192 @@
+"""The model card: what the model was asked, how it was fitted, how well it does, and its limits."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+import numpy as np
+import pandas as pd
+
+from scrollmt import heads, pages
+from scrollmt.pages import Html
+from scrollmt.predictive import DiscreteLaw
+from scrollmt.presets import get_preset
+from scrollmt.report.evidence import LEVEL, Evidence, far_out, score_table
+from scrollmt.report.verdict import MIN_LABELS, Verdict, judge
+from scrollmt.series import duration
+
+FAR = 5.0
+
+SCORES = {
+    "nll": "negative log score, nats",
+    "coverage_error": "mean error of the coverage, 19 levels",
+    "coverage_50": "share inside 50 percent intervals",
+    "coverage_90": "share inside 90 percent intervals",
+    "crps": "CRPS, units of the target",
+    "rmse": "root mean squared error of the mean",
+    "accuracy": "likeliest class is right",
+    "brier": "Brier score",
+    "rps": "ranked probability score",
+}
+BELIEFS = {
+    "diag": "diagonal covariance of the last layer's weights",
+    "full": "full covariance of the last layer's weights",
+    "none": "point estimate, no belief",
+}
+
+
+def model_card(evidence: Evidence) -> Html:
+    """The section that opens a report."""
+    verdicts = {
+        task: judge(law, evidence.labels[task], evidence.counts)
+        for task, law in evidence.laws.items()
+    }
+    parts = (
+        ("Calibration in words", _verdicts(verdicts)),
+        ("Questions and likelihoods", _questions(evidence)),
+        ("Scores", _scores(evidence)),
+        ("Data", pages.facts(_data(evidence))),
+        ("How it was fitted", pages.facts(_fit(evidence))),
+        ("Limits of use", pages.bullets(_limits(evidence))),
+    )
+    return Html("".join(pages.tag("h3", heading) + body for heading, body in parts))
+
+
+def _verdicts(verdicts: dict[str, Verdict]) -> Html:
+    return pages.facts(
+        (task, Html(pages.badge(v.word, v.kind) + " " + pages.text(v.sentences)))
+        for task, v in verdicts.items()
+    )
+
+
+def _questions(evidence: Evidence) -> Html:
+    rows = []
+    for task, head in evidence.model.tasks_.items():
+        y = evidence.labels[task]
+        sentence = "" if evidence.recipe is None else evidence.recipe.sentence(task)
+        rows.append(
+            (task, sentence, likelihood(head), evidence.count(task), _summary(evidence, task, y))
+        )
+    columns = ["task", "question", "likelihood", "labels", "what came true"]
+    frame = pd.DataFrame(rows, columns=columns)
+    return pages.table(frame if evidence.recipe is not None else frame.drop(columns="question"))
+
+
+def likelihood(head: heads.AbstractHead) -> str:
+    """A head in words; its own name where it is not one of the three that this page knows."""
+    if isinstance(head, heads.Gaussian):
+        return "a value: Gaussian"
+    if isinstance(head, heads.Event):
+        return "yes or no: probit"
+    if isinstance(head, heads.Ordinal):
+        return f"{head.classes} ordered classes: probit with learned cutpoints"
+    if isinstance(head, heads.Categorical):
+        return f"{head.classes} classes: softmax"
+    return repr(head)
+
+
+def _summary(evidence: Evidence, task: str, y: np.ndarray) -> str:
+    seen = y[~np.isnan(y)]
+    law = evidence.laws[task]
+    if not isinstance(law, DiscreteLaw):
+        return f"mean {seen.mean():.4g}, sd {seen.std():.4g}"
+    names = evidence.names(task) or [str(r) for r in range(law.num_classes)]
+    share = np.bincount(seen.astype(int), minlength=law.num_classes) / len(seen)
+    return ", ".join(f"{name} {part:.0%}" for name, part in zip(names, share, strict=True))
+
+
+def _scores(evidence: Evidence) -> Html:
+    found = score_table(evidence)
+    shown = pd.DataFrame(
+        {
+            "task": found["task"],
+            "score": [SCORES.get(name, name) for name in found["score"]],
+            "value": found["value"],
+            f"{LEVEL:.0%} interval": [
+                f"{low:.3g} to {high:.3g}"
+                for low, high in zip(found["low"], found["high"], strict=True)
+            ],
+            "best constant law": found["constant"],
+        }
+    )
+    note = (
+        f"Intervals are from a bootstrap of runs of {evidence.block} neighbouring windows. The "
+        "best constant law forecasts the same for every window, and was chosen with hindsight from "
+        "these very labels: what it scores is what is to be beaten."
+    )
+    return Html(pages.table(shown) + pages.paragraph(note))
+
+
+def _data(evidence: Evidence) -> list[tuple[str, object]]:
+    model, windows, recipe = evidence.model, evidence.windows, evidence.recipe
+    facts: list[tuple[str, object]] = [("Judged on", f"{len(evidence):,} windows")]
+    if windows is not None:
+        facts.append(("Time", f"origins from {windows.t[0]} to {windows.t[-1]}"))
+        if len(windows.dropped):
+            facts.append(("Left out", f"{len(windows.dropped):,} windows with missing values"))
+        if windows.filled:
+            filled = ", ".join(f"{n:,} of {name}" for name, n in windows.filled.items())
+            facts.append(("Filled", f"missing numbers: {filled}"))
+    if recipe is not None:
+        windowing = recipe.windowing
+        leads = ", ".join(duration(lead, recipe.step) for lead in windowing.each_lead)
+        facts += [
+            (
+                "Each window",
+                f"knows {duration(windowing.history, recipe.step)}, asks {leads} ahead",
+            ),
+            ("Origins", f"every {duration(windowing.stride or 1, recipe.step)}"),
+        ]
+    names = list(getattr(model, "feature_names_in_", []))
+    inputs: object = f"{model.n_features_in_:,} columns"
+    if names:
+        inputs = pages.details(f"{len(names):,} columns", ", ".join(map(str, names)))
+    return [*facts, ("Inputs", inputs)]
+
+
+def _fit(evidence: Evidence) -> list[tuple[str, object]]:
+    model = evidence.model
+    table = model.candidates_
+    speaking = {number for speakers in model.committee_.values() for number in speakers}
+    runs = f"{len(table):,} runs, of which {len(speaking):,} speak for the tasks"
+    backbone = model.backbone if isinstance(model.backbone, str) else type(model.backbone).__name__
+    chosen = ", ".join(dict.fromkeys(table.loc[table["speaks_for"] != "", "candidate"].map(str)))
+    return [
+        ("Preset", get_preset(model.preset).name),
+        ("Belief", f"{model.belief}: {BELIEFS.get(model.belief, '')}"),
+        ("Backbone", chosen if backbone == "select" else backbone),
+        ("Tried", runs),
+        ("Stopped by", f"{model.stop_reason_}, in the leading run"),
+        ("Validation NLL", f"{model.validation_nll_:.4f} nats, added over tasks"),
+        (
+            "Seed",
+            f"{model.seed}" + (f", ensemble of {model.ensemble}" if model.ensemble > 1 else ""),
+        ),
+        ("Versions", f"scrollmt {version('scrollmt')}, JAX {version('jax')}"),
+    ]
+
+
+def _limits(evidence: Evidence) -> list[object]:
+    limits: list[object] = []
+    if evidence.model.belief != "none":
+        limits.append(
+            "The belief's spread was trained to predict: it is the part of the forecast's spread "
+            "that depends on the inputs. It is no claim about how well the weights are known, and "
+            "does not shrink as data grows."
+        )
+    limits += [
+        "The verdicts hold for windows like those judged here. They say nothing about a system "
+        "that has changed since, and nothing if these windows had a part in the fit.",
+        "Each law is judged on its own question. Two laws that are right one by one say nothing "
+        "yet about how often both outcomes come together.",
+    ]
+    share = far_out(evidence, FAR)
+    seldom = "none" if share == 0.0 else f"{share:.1%}"
+    limits.append(
+        f"Far from the training data a forecast is a guess. Of the windows judged here {seldom} "
+        f"have an input more than {FAR:g} training standard deviations from its mean."
+    )
+    few = [task for task in evidence.tasks if evidence.count(task) < MIN_LABELS]
+    if few:
+        limits.append(f"Too few labels for a verdict: {', '.join(few)}.")
+    return limits

@@ -1,0 +1,203 @@
+"""The pictures of a report, each with a text for those who cannot see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+
+from scrollmt import pages, plots, scores
+from scrollmt.pages import Html, Section
+from scrollmt.plots.canvas import words
+from scrollmt.predictive import DiscreteLaw, EventLaw, GaussianLaw, Law, OrderedLaw
+from scrollmt.report.evidence import Evidence
+
+NEWEST = 60
+CLOUD = 400
+WORST = 15
+
+
+def task_section(evidence: Evidence, task: str) -> Section:
+    """All pictures of one task."""
+    sentence = "" if evidence.recipe is None else evidence.recipe.sentence(task)
+    said = pages.paragraph(f"Asked: {sentence}.") if sentence else Html("")
+    return Section(f"Task: {task}", Html(said + pages.pictures(_of_task(evidence, task))))
+
+
+def _of_task(evidence: Evidence, task: str) -> Iterator[Html]:
+    law, y, n = evidence.laws[task], evidence.labels[task], evidence.count(task)
+    yield _outcomes(evidence, task)
+    if isinstance(law, GaussianLaw):
+        most = float(scores.coverage(law, y, 0.9))
+        yield pages.picture(
+            plots.coverage(law, y),
+            alt=f"Coverage of {task}: intervals of 90 percent hold {most:.0%} of {n} labels.",
+            caption="Above the diagonal, intervals are wider than they need be; below, too narrow.",
+        )
+    if isinstance(law, GaussianLaw | OrderedLaw):
+        yield _pit(law, y, task)
+    if isinstance(law, EventLaw):
+        yield pages.picture(
+            plots.reliability(law, y),
+            alt=f"Reliability of {task}: how often it happened against the probability it was "
+            f"given, over {n} labels.",
+            caption="Dots outside their grey bar happen too often or too seldom for what was "
+            "said. Numbers count the labels.",
+        )
+    elif isinstance(law, DiscreteLaw):
+        right = float(scores.average(scores.accuracy(law, y)))
+        yield pages.picture(
+            plots.confusion(law, y, names=evidence.names(task)),
+            alt=f"Confusion of {task}: the likeliest class came true {right:.0%} of {n} times.",
+            caption="Counts of windows; a row holds those in which that class came true.",
+        )
+    if isinstance(law, GaussianLaw):
+        yield pages.picture(
+            plots.spread_error(law, y, points=CLOUD),
+            alt=f"Predicted sd of {task} against the absolute residual, sds from "
+            f"{law.sd.min():.3g} to {law.sd.max():.3g}.",
+            caption="Squares on the line: windows that were given a larger sd had larger errors, "
+            "by as much as was said.",
+        )
+        if law.belief_var is not None:
+            share = float(np.mean(law.belief_var / law.var))
+            yield pages.picture(
+                plots.variance_split(_spread_out(law)),
+                alt=f"Variance of {task} by source: the belief holds {share:.0%} on average.",
+                caption="What is noise everywhere alike, and what depends on the inputs.",
+            )
+
+
+def _spread_out(law: GaussianLaw) -> GaussianLaw:
+    """At most so many windows, evenly over the ranks of their variance."""
+    order = np.argsort(law.var, kind="stable")
+    return law[order[np.linspace(0, len(law) - 1, min(len(law), CLOUD)).round().astype(int)]]
+
+
+def _pit(law: Law, y: np.ndarray, task: str) -> Html:
+    heights = 10 * plots.pit_histogram(law, y)
+    return pages.picture(
+        plots.pit(law, y),
+        alt=f"PIT histogram of {task}: densities from {heights.min():.2f} to {heights.max():.2f}, "
+        "where a calibrated law has 1 throughout.",
+        caption="Flat is right. A bowl is a law too sure of itself, a hill one too cautious, a "
+        "slope one that lies too high or too low.",
+    )
+
+
+def _outcomes(evidence: Evidence, task: str) -> Html:
+    """The newest windows of one task."""
+    shown = slice(-NEWEST, None)
+    law, y, units = evidence.original(task)
+    x = None if evidence.t is None else evidence.t[shown]
+    few = min(NEWEST, len(evidence))
+    if isinstance(law, DiscreteLaw):
+        ax = plots.regimes(law[shown], y[shown], x=x, names=evidence.names(task))
+        alt = f"Probabilities of {task} in the last {few} windows, with what came true."
+    else:
+        ax = plots.forecasts(law[shown], y[shown], x=x)
+        ax.set_ylabel(words(units))
+        alt = f"Forecasts of {task} with intervals in the last {few} windows, with what came true."
+    ax.set_xlabel("window" if x is None else "")
+    return pages.picture(ax, alt=alt, caption=f"The last {few} windows.")
+
+
+def inside_section(evidence: Evidence) -> Section:
+    """How the fit went and what it learned."""
+    model = evidence.model
+    best = model.history_["validation"].min()
+    figures = [
+        pages.picture(
+            plots.training(model),
+            alt=f"Training of the leading run: the validation NLL falls to {best:.4g}.",
+            caption="The run that leads. The parameters of the marked step were kept.",
+        )
+    ]
+    weights = plots.effective_weights(model, evidence.X)
+    if weights:
+        medians = ", ".join(f"{name} {np.median(w):.3g}" for name, w in weights.items())
+        figures.append(
+            pages.picture(
+                plots.effective_weight(weights),
+                alt=f"Effective weight of each task over the windows; medians: {medians}.",
+                caption="How hard a label of each task pulls at the shared features: 1/(2V) for "
+                "a value, the same curvature for classes. Learned, and different in every window.",
+            )
+        )
+    if model.belief != "none":
+        figures.append(
+            pages.picture(
+                plots.precisions(model),
+                alt="Fitted prior precision of each task, one dot a member.",
+                caption="The prior precision that each task has found for itself.",
+            )
+        )
+    runs = model.candidates_.drop(columns=["batch_seconds", "chosen"], errors="ignore")
+    table = pages.details(
+        f"All {len(runs):,} runs and their validation NLL",
+        pages.table(runs, search=True, filters=["stop_reason"]),
+    )
+    return Section("Inside the model", Html(pages.pictures(figures) + table))
+
+
+def surprises_section(evidence: Evidence) -> Section:
+    """The windows with the worst log scores, to be looked up one by one."""
+    tables = []
+    for task in evidence.tasks:
+        score = scores.log_score(evidence.laws[task], evidence.labels[task])
+        seen = np.flatnonzero(~np.isnan(score))
+        worst = seen[np.argsort(-score[seen], kind="stable")[:WORST]]
+        law, y, _ = evidence.original(task)
+        names = evidence.names(task)
+        at = np.arange(len(evidence)) if evidence.t is None else evidence.t
+        tables.append(
+            pd.DataFrame(
+                {
+                    "window": [str(at[n]) for n in worst],
+                    "task": task,
+                    "forecast": [_words(law[int(n)], names) for n in worst],
+                    "came true": [_name(y[n], law, names) for n in worst],
+                    "log score (nats)": score[worst],
+                }
+            )
+        )
+    note = (
+        f"The {WORST} windows of each task that its laws thought least likely. A few are always "
+        "there; many of one kind are a question that the inputs cannot answer."
+    )
+    table = pages.table(pd.concat(tables, ignore_index=True), search=True, filters=["task"])
+    return Section("Surprises", Html(pages.paragraph(note) + table))
+
+
+def _words(law: Law, names: Sequence[str] | None) -> str:
+    """One forecast in few words."""
+    if isinstance(law, DiscreteLaw):
+        said = [str(r) for r in range(law.num_classes)] if names is None else names
+        best = int(law.mode[0])
+        return f"{said[best]} with {law.probs[0, best]:.0%}"
+    (lower,), (upper,) = law.interval(0.9)  # type: ignore[attr-defined]
+    return f"90 percent from {lower:.4g} to {upper:.4g}"
+
+
+def _name(y: float, law: Law, names: Sequence[str] | None) -> str:
+    if isinstance(law, DiscreteLaw):
+        return str(int(y)) if names is None else names[int(y)]
+    return f"{y:.4g}"
+
+
+def sharing_section(table: pd.DataFrame) -> Section:
+    """Joint against alone, where the user has asked for it."""
+    gains = [str(task) for task, row in table.iterrows() if row["difference"] + 2 * row["se"] < 0]
+    losses = [str(task) for task, row in table.iterrows() if row["difference"] - 2 * row["se"] > 0]
+    said = (
+        f"Beyond two standard errors, sharing helps {', '.join(gains) or 'none'} and hurts "
+        f"{', '.join(losses) or 'none'}."
+    )
+    figure = pages.picture(
+        plots.interference(table), alt=f"Joint model against each task alone. {said}"
+    )
+    return Section(
+        "Sharing or not",
+        Html(pages.paragraph(said) + pages.pictures([figure]) + pages.table(table)),
+    )

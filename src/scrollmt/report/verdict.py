@@ -1,0 +1,182 @@
+r"""Whether laws keep their word, in words.
+
+Two numbers decide. For a value, moments of the PIT u:
+
+    E u = 1/2            above: the forecasts lie too low
+    12 Var u = 1         above: too sure, below: too cautious
+
+A Gaussian law whose sd is s times too small has 12 Var u = (6 / pi) arcsin(s^2 / (1 + s^2)), which
+turns the second number into one about the spread; it is taken after the mean error, in sds, is
+removed, since a shifted law would pass for a cautious one. For ordered classes, over all
+events {Y >= r} with probability p and indicator o:
+
+    E (o - p) = 0                            above: the forecasts lie too low
+    slope = 1 + sum_r cov(o - p, p) / sum_r Var p = 1     below: too sure, above: too cautious
+
+the slope of a straight line through the reliability diagram. Bootstrap intervals of both numbers
+(95 percent) tell a departure from chance; its size tells a small one from a large one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scrollmt import scores
+from scrollmt.plots import pit_bounds
+from scrollmt.predictive import DiscreteLaw, EventLaw, GaussianLaw, Law, OrderedLaw
+
+MIN_LABELS = 50
+CONFIDENCE = 0.95
+# Beyond these a departure matters in practice. Values: a mean that is off by a tenth of an sd
+# moves E u by 0.028, an sd that is off by a tenth moves 12 Var u by 0.11. Classes: three points
+# of probability, a tenth of the slope.
+LARGE_FOR_VALUES = (0.028, 0.11)
+LARGE_FOR_CLASSES = (0.03, 0.1)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`kind` is "good", "fair", "bad" or "plain"; `word` names it, `sentences` explain it."""
+
+    kind: str
+    word: str
+    sentences: str
+
+
+def judge(law: Law, y: np.ndarray, counts: np.ndarray) -> Verdict:
+    """The verdict on one task; `counts` (draws, N) resample the windows."""
+    n = int(np.count_nonzero(~np.isnan(y)))
+    said = _numbers(law, y)
+    if n < MIN_LABELS:
+        return Verdict("plain", "too few labels", f"{n} labels are too few to judge. {said}")
+    if isinstance(law, DiscreteLaw) and not isinstance(law, OrderedLaw):
+        return _judge_likeliest(law, y, counts, said)
+    # The first row counts every window once: the numbers themselves.
+    weights = np.vstack([np.ones((1, len(law))), counts])
+    if isinstance(law, OrderedLaw):
+        found, *drawn = class_moments(law, y, weights)
+        sure, large = found[1] < 1.0, LARGE_FOR_CLASSES
+    else:
+        found, *drawn = pit_moments(law, y, weights)
+        sure, large = found[1] > 1.0, LARGE_FOR_VALUES
+    low, high = _interval(np.array(drawn))
+    if isinstance(law, OrderedLaw):
+        said += f" {_slope(found[1], low[1], high[1])}"
+    elif isinstance(law, GaussianLaw):
+        said += f" {_spread(found[1], low[1], high[1])}"
+    names = (
+        f"forecasts lie too {'low' if found[0] > 0.0 else 'high'}",
+        "too sure" if sure else "too cautious",
+    )
+    right = np.array([0.0, 1.0])
+    wrong = (low > right) | (high < right)
+    if not wrong.any():
+        return Verdict("good", "calibrated", f"No departure that {n} labels can show. {said}")
+    clear = bool((wrong & (np.abs(found - right) > large)).any())
+    word = " and ".join(name for name, is_wrong in zip(names, wrong, strict=True) if is_wrong)
+    size = "clear" if clear else "slight"
+    return Verdict("bad" if clear else "fair", word, f"A {size} departure from calibration. {said}")
+
+
+def _interval(drawn: np.ndarray) -> np.ndarray:
+    tail = (1.0 - CONFIDENCE) / 2.0
+    return np.nanquantile(drawn, [tail, 1.0 - tail], axis=0)
+
+
+def _shares(counts: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    """Counts (B, N) of the rows that are seen, as shares."""
+    weight = counts[:, seen].astype(float)
+    return weight / weight.sum(axis=1, keepdims=True)
+
+
+def pit_moments(law: Law, y: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """`(E u - 1/2, 12 Var u)` of the PIT, (B, 2), with windows counted as `counts` (B, N) say.
+
+    Missing labels are left out.
+    """
+    seen = ~np.isnan(y)
+    share = _shares(counts, seen)
+    mean, _ = _pit_mean_and_square(law, y, seen, share)
+    if isinstance(law, GaussianLaw):
+        error = np.nanmean(law.standardise(y))
+        law = GaussianLaw(law.mean + error * law.sd, law.sd)
+    centre, square = _pit_mean_and_square(law, y, seen, share)
+    return np.stack([mean - 0.5, 12.0 * (square - centre**2)], axis=1)
+
+
+def _pit_mean_and_square(
+    law: Law, y: np.ndarray, seen: np.ndarray, share: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """E u and E u^2, where u is uniform between P(Y < y) and P(Y <= y)."""
+    low, high = (bound[seen] for bound in pit_bounds(law, y))
+    square = (low * low + low * high + high * high) / 3.0
+    return share @ ((low + high) / 2.0), share @ square
+
+
+def class_moments(law: OrderedLaw, y: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """`(E (o - p), slope)` over the events {Y >= r}, (B, 2), for counts (B, N)."""
+    labels = law.labels(y)
+    seen = labels >= 0
+    share = _shares(counts, seen)
+    p = 1.0 - law.cdfs[seen, :-1]
+    error = (labels[seen, None] > np.arange(law.num_classes - 1)) - p
+    mean_error, mean_p = share @ error, share @ p
+    joint = (share @ (error * p) - mean_error * mean_p).sum(axis=1)
+    var = (share @ (p * p) - mean_p**2).sum(axis=1)
+    # Forecasts that never vary have no slope, and nothing to be blamed for.
+    slope = 1.0 + np.divide(joint, var, out=np.zeros_like(joint), where=var > 1e-12)
+    return np.stack([mean_error.mean(axis=1), slope], axis=1)
+
+
+def spread_factor(dispersion: float) -> float:
+    """How many times too small a Gaussian law's sd is, given 12 Var u; infinite from 3 on."""
+    ratio = np.sin(np.pi / 6.0 * np.clip(dispersion, 0.0, 3.0))
+    return float(np.sqrt(ratio / (1.0 - ratio))) if ratio < 1.0 else float("inf")
+
+
+def _spread(dispersion: float, low: float, high: float) -> str:
+    factor, least, most = (spread_factor(d) for d in (dispersion, low, high))
+    return (
+        f"Residuals are {factor:.2f} times as large as the predicted sds say "
+        f"({CONFIDENCE:.0%} interval {least:.2f} to {most:.2f}; 1 is right)."
+    )
+
+
+def _slope(slope: float, low: float, high: float) -> str:
+    return (
+        f"Where a law says 10 points more, the outcome comes {10 * slope:.1f} points more often "
+        f"({CONFIDENCE:.0%} interval {10 * low:.1f} to {10 * high:.1f}; 10 is right)."
+    )
+
+
+def _numbers(law: Law, y: np.ndarray) -> str:
+    """What was promised and what happened."""
+    seen = ~np.isnan(y)
+    if isinstance(law, EventLaw):
+        return (
+            f"The event was given {law.prob[seen].mean():.0%} on average and happened in "
+            f"{y[seen].mean():.0%} of the windows."
+        )
+    if isinstance(law, DiscreteLaw):
+        return (
+            f"The likeliest class was given {law.probs.max(axis=1)[seen].mean():.0%} on average "
+            f"and came true in {scores.average(scores.accuracy(law, y)):.0%} of the windows."
+        )
+    half, most = scores.coverage(law, y, [0.5, 0.9])
+    return (
+        f"Intervals of 50 percent held {half:.0%} of what came true, and those of 90 percent "
+        f"{most:.0%}."
+    )
+
+
+def _judge_likeliest(law: DiscreteLaw, y: np.ndarray, counts: np.ndarray, said: str) -> Verdict:
+    """Classes without an order: is the likeliest class right as often as promised?"""
+    gap = law.probs.max(axis=1) - scores.accuracy(law, y)
+    low, high = _interval(np.array([scores.average(gap, weight) for weight in counts]))
+    if low <= 0.0 <= high:
+        return Verdict("good", "calibrated", f"No departure that the labels can show. {said}")
+    mean = float(scores.average(gap))
+    kind = "bad" if abs(mean) > LARGE_FOR_CLASSES[0] else "fair"
+    return Verdict(kind, "too sure" if mean > 0.0 else "too cautious", said)

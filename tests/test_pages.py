@@ -1,0 +1,148 @@
+"""Pages are whole, safe to open and fit to be read: markup, escaping, pictures, files."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from scrollmt import pages, plots
+from scrollmt.pages import Html, Section
+from scrollmt.predictive import GaussianLaw
+
+
+def drawn(label: str = "a < b & c") -> Any:
+    ax = plots.forecasts(GaussianLaw([0.0, 1.0], [1.0, 2.0]), [0.5, 0.5])
+    ax.set_xlabel(label)
+    return ax
+
+
+def test_a_page_needs_nothing_from_outside() -> None:
+    page = pages.page("T", [Section("One", pages.picture(drawn(), alt="two forecasts"))])
+    addresses = set(re.findall(r"""(?:src|href)=["']?([^"'\s>]+)""", page))
+    assert {a for a in addresses if not a.startswith(("#", "data:"))} == set()
+    named = set(re.findall(r"https?://[^\"' ]+", page))
+    assert named == {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+    assert "default-src &#x27;none&#x27;" in page
+
+
+def test_text_from_users_is_escaped_everywhere() -> None:
+    bad = "<img src=x onerror=alert(1)>"
+    frame = pd.DataFrame({bad: [bad], "n": [1.5]}, index=pd.Index([bad], name=f"{bad}2"))
+    page = pages.page(
+        bad,
+        [
+            Section(
+                bad,
+                Html(
+                    pages.paragraph(bad)
+                    + pages.facts([(bad, bad)])
+                    + pages.bullets([bad])
+                    + pages.table(frame, caption=bad, search=True, filters=[bad])
+                    + pages.picture(drawn(bad), alt=bad, caption=bad)
+                    + pages.details(bad, bad)
+                    + pages.badge(bad, "plain")
+                ),
+            )
+        ],
+        lead=bad,
+    )
+    assert "<img" not in page
+    assert page.count("&lt;img src=x onerror=alert(1)&gt;") >= 14
+
+
+def test_only_named_columns_are_markup() -> None:
+    frame = pd.DataFrame({"plain": ["<i>a</i>"], "marked": [str(pages.badge("holds", "good"))]})
+    made = pages.table(frame, markup=["marked"], filters=["marked"])
+    assert "&lt;i&gt;a&lt;/i&gt;" in made
+    assert '<span class="badge good">holds</span>' in made
+    # The menu shows what a reader sees in the cell.
+    assert '<option value="holds">holds</option>' in made
+
+
+@pytest.mark.parametrize("given", [{"filters": ["x"]}, {"markup": ["x"]}])
+def test_a_column_that_is_not_there_is_named(given: Any) -> None:
+    with pytest.raises(ValueError, match=r"\['x'\].*\['a'\]"):
+        pages.table(pd.DataFrame({"a": [1]}), **given)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.123456, "0.1235"),
+        (np.nan, ""),
+        (None, ""),
+        (12345, "12,345"),
+        (np.int64(7), "7"),
+        (True, "yes"),
+        (np.bool_(False), "no"),
+        (-1.5, "-1.5"),
+        ("text", "text"),
+        (np.inf, "inf"),
+    ],
+)
+def test_cells_are_short_and_missing_ones_empty(value: Any, shown: str) -> None:
+    assert pages.number(value) == shown
+
+
+def test_headings_that_repeat_are_told_apart() -> None:
+    page = pages.page("T", [Section("Task: a", Html("")), Section("Task (a)", Html(""))])
+    assert re.findall(r'<section id="([^"]+)"', page) == ["task-a", "task-a-2"]
+    assert re.findall(r'<a href="#([^"]+)"', page) == ["task-a", "task-a-2"]
+
+
+def test_a_picture_has_text_ink_of_the_page_and_ids_of_its_own() -> None:
+    first, second = pages.svg(drawn("one"), alt="first"), pages.svg(drawn("two"), alt="second")
+    assert 'role="img" aria-label="first"' in first
+    assert re.search(r"<text[^>]*>one</text>", first)
+    assert "#000000" not in first
+    assert "currentColor" in first
+    assert f"var(--blue, {plots.canvas.BLUE})" in first
+    ids = [set(re.findall(r' id="([^"]+)"', svg)) for svg in (first, second)]
+    assert ids[0]
+    assert not ids[0] & ids[1]
+    used = set(re.findall(r'(?:url\(|href=")#([^")]+)', first))
+    assert used == ids[0]
+    assert pages.svg(drawn("one"), alt="first") == first
+
+
+def test_a_picture_without_alt_text_is_refused() -> None:
+    with pytest.raises(ValueError, match="alt text"):
+        pages.picture(Figure(), alt=" ")
+
+
+def test_drawing_leaves_matplotlib_as_it_was() -> None:
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    pages.svg(drawn(), alt="x")
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_a_badge_is_of_a_known_kind() -> None:
+    with pytest.raises(ValueError, match="'great'"):
+        pages.badge("x", "great")
+
+
+def test_an_existing_file_is_kept_unless_forced(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "page.html"
+    assert pages.write(path, "first") == path
+    with pytest.raises(FileExistsError, match="force=True"):
+        pages.write(path, "second")
+    assert path.read_text() == "first"
+    pages.write(path, "second", force=True)
+    assert path.read_text() == "second"
+    with pytest.raises(FileExistsError, match=r"exists already; choose another path$"):
+        pages.write(tmp_path, "x", force=True)
+    assert [p.name for p in path.parent.iterdir()] == ["page.html"]
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
+    path = pages.write(tmp_path / "page.html", "old")
+    with pytest.raises(UnicodeEncodeError):
+        pages.write(path, "\ud800", force=True)
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["page.html"]

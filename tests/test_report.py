@@ -1,0 +1,431 @@
+"""The report of a model: what it says is so, and a real browser shows it as it should."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import integrate, stats
+from scipy.special import ndtr
+
+import browser
+import small
+from scrollmt import Categorical, Forecaster, Gaussian, Windowing, at_lead
+from scrollmt.predictive import CategoricalLaw, EventLaw, GaussianLaw, Law, OrdinalLaw
+from scrollmt.report import write_report
+from scrollmt.report.evidence import block_counts, constant_law, gather, score_table
+from scrollmt.report.verdict import class_moments, judge, spread_factor
+from scrollmt.scores import log_score
+
+# A name that is markup, a formula and more, as a task of a stranger's table may have.
+HOSTILE = '<b>$x_$</b>"&'
+
+
+def series(n: int = 700, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    level = np.exp(np.convolve(rng.normal(size=n + 23), np.ones(24) / 10, "valid"))
+    return pd.DataFrame({"x": level}, index=pd.date_range("2024-01-01", periods=n, freq="h"))
+
+
+@pytest.fixture(scope="module")
+def windowed() -> tuple[Forecaster, Any]:
+    """A model of a series, and windows to judge it on."""
+    x = at_lead("x", units="mm")
+    asked = {HOSTILE: x.log1p(), "wet": x > 1.0, "band": x.bands([0.5, 1.5])}
+    parts = Windowing(history=6, lead=3).cut(series(), asked).split()
+    settings = {"preset": small.TINY, "validation": parts.valid}
+    return Forecaster.for_windows(parts.train, **settings).fit(parts.train), parts.test
+
+
+@pytest.fixture(scope="module")
+def site(windowed: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """The address of a folder with a report that has every section, and the folder."""
+    folder = tmp_path_factory.mktemp("site")
+    model, test = windowed
+    alone = pd.DataFrame(
+        {"joint": 1.0, "alone": [1.1, 0.9, 1.0], "difference": [-0.1, 0.1, 0.0], "se": 0.01},
+        index=pd.Index(list(model.tasks_), name="task"),
+    )
+    write_report(
+        model,
+        test,
+        None,
+        folder / "report.html",
+        title="<script>document.title = 'broken'</script>",
+        interference=alone,
+    )
+    with browser.served(folder) as address:
+        yield f"{address}/report.html", folder
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[browser.Browser]:
+    with browser.browser() as one:
+        yield one
+
+
+# In a browser
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_opens_without_complaint_or_request_and_shows_all(
+    site: Any, chromium: browser.Browser, width: int, scheme: str
+) -> None:
+    address, _ = site
+    chromium.open(address, width=width, scheme=scheme)
+    assert chromium.console() == []
+    assert [a for a in chromium.requests() if not a.startswith("data:")] == [address]
+    boxes = chromium.run(
+        "return [...document.querySelectorAll('figure svg')].map(s => {"
+        " const b = s.getBoundingClientRect();"
+        " return [b.width, b.height, s.getAttribute('role'), s.getAttribute('aria-label')] })"
+    )
+    assert len(boxes) == 5 + 3 + 3 + 3 + 1
+    for wide, high, role, alt in boxes:
+        assert wide > 250
+        assert high > 150
+        assert role == "img"
+        assert len(alt) > 20
+    # The page itself never scrolls sideways; what is too wide scrolls in a box of its own.
+    assert chromium.run("return document.documentElement.scrollWidth") == width
+    inside = chromium.run(
+        "return [...document.querySelectorAll('main *')].filter(e => !e.closest('.wide, svg, "
+        "details:not([open])') && e.getBoundingClientRect().right > innerWidth + 0.5)"
+        ".map(e => e.outerHTML.slice(0, 80))"
+    )
+    assert inside == []
+
+
+def test_light_and_dark_follow_the_reader(site: Any, chromium: browser.Browser) -> None:
+    address, _ = site
+    seen = {}
+    for scheme in ("light", "dark"):
+        chromium.open(address, scheme=scheme)
+        seen[scheme] = chromium.run(
+            "const c = (e, what) => getComputedStyle(e)[what].match(/\\d+/g).slice(0, 3)"
+            ".reduce((a, b) => a + Number(b), 0);"
+            "return [c(document.body, 'backgroundColor'), c(document.body, 'color'),"
+            " c(document.querySelector('figure text'), 'fill'),"
+            " c(document.querySelector('figure path[style*=\"currentColor\"]'), 'stroke')]"
+        )
+    # Sums of three channels from 0 to 255: the page, its ink, a picture's text and frame.
+    assert seen["light"][0] > 700
+    assert max(seen["light"][1:]) < 150
+    assert seen["dark"][0] < 150
+    assert min(seen["dark"][1:]) > 600
+
+
+def test_search_and_menu_filter_the_rows(site: Any, chromium: browser.Browser) -> None:
+    address, _ = site
+    chromium.open(address)
+    rows = (
+        "return [...document.querySelectorAll('#surprises tbody tr')]"
+        ".filter(r => r.offsetParent !== null).map(r => r.cells[1].textContent)"
+    )
+    everything = chromium.run(rows)
+    assert set(everything) == {HOSTILE, "wet", "band"}
+    menu = chromium.find("#surprises select")
+    menu.find_element("css selector", "option:nth-child(3)").click()
+    assert set(chromium.run(rows)) == {"wet"}
+    count = len(chromium.run(rows))
+    assert chromium.find("#surprises output").text == f"{count} of {len(everything)} rows"
+    search = chromium.find("#surprises input")
+    search.send_keys("WET no with")
+    fewer = chromium.run(rows)
+    assert 0 < len(fewer) < count
+    search.send_keys(" nowhere")
+    assert chromium.run(rows) == []
+    search.clear()
+    menu.find_element("css selector", "option:nth-child(1)").click()
+    assert chromium.run(rows) == everything
+
+
+def test_text_of_pictures_can_be_selected(site: Any, chromium: browser.Browser) -> None:
+    address, _ = site
+    chromium.open(address)
+    chosen = chromium.run(
+        "const t = [...document.querySelectorAll('figure text')]"
+        ".find(e => e.textContent.includes('promised share'));"
+        "getSelection().selectAllChildren(t); return getSelection().toString()"
+    )
+    assert "promised share" in chosen
+
+
+def test_names_of_tasks_are_text_and_nothing_more(site: Any, chromium: browser.Browser) -> None:
+    address, _ = site
+    chromium.open(address)
+    assert chromium.run("return document.title") == "<script>document.title = 'broken'</script>"
+    assert chromium.run("return document.querySelectorAll('main b').length") == 0
+    assert HOSTILE in chromium.run("return document.querySelector('#model-card').textContent")
+    labels = chromium.run("return [...document.querySelectorAll('text')].map(t => t.textContent)")
+    assert HOSTILE in labels
+    ids = chromium.run("return [...document.querySelectorAll('[id]')].map(e => e.id)")
+    assert len(ids) == len(set(ids))
+
+
+def test_the_contents_lead_to_every_section(site: Any, chromium: browser.Browser) -> None:
+    address, _ = site
+    chromium.open(address)
+    broken = chromium.run(
+        "return [...document.querySelectorAll('nav a')]"
+        ".filter(a => document.querySelector(a.getAttribute('href')) === null).length"
+    )
+    assert broken == 0
+    assert chromium.run("return document.querySelector('main h2').textContent") == "Model card"
+
+
+def test_screenshots_show_a_whole_page(
+    site: Any, chromium: browser.Browser, tmp_path: Path
+) -> None:
+    address, _ = site
+    chromium.open(address, width=390, height=844)
+    chromium.screenshot(tmp_path / "phone.png")
+    png = (tmp_path / "phone.png").read_bytes()
+    wide, high = (int.from_bytes(png[a : a + 4], "big") for a in (16, 20))
+    assert (wide, high) == (390, chromium.run("return document.documentElement.scrollHeight"))
+
+
+# What it says
+
+
+def test_the_card_says_what_was_asked_fitted_and_judged(site: Any, windowed: Any) -> None:
+    model, test = windowed
+    page = (site[1] / "report.html").read_text(encoding="utf-8")
+    told = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
+    for said in (
+        f"{len(test)} windows",
+        "a value: Gaussian",
+        "yes or no: probit",
+        "3 ordered classes: probit with learned cutpoints",
+        "the band (of 3) of x at t + 3 h, cut at 0.5, 1.5 mm",
+        f"origins from {test.t[0]} to {test.t[-1]}",
+        "Preset tiny",
+        "diag: diagonal covariance",
+        "no claim about how well the weights are known",
+        "sharing helps &lt;b&gt;$x_$&lt;/b&gt;&quot;&amp; and hurts wet",
+    ):
+        assert said in told, said
+    table = model.evaluate(test)
+    assert f"Brier score {table.loc['wet', 'brier']:.4g}" in told
+
+
+def test_the_same_windows_give_the_same_report(windowed: Any, tmp_path: Path) -> None:
+    model, test = windowed
+    first = write_report(model, test, None, tmp_path / "a.html").read_bytes()
+    assert write_report(model, test, None, tmp_path / "b.html").read_bytes() == first
+    # The series itself will do: the model knows how to cut it. Only its tail is new here.
+    tail = series().loc[test.t[0] - pd.Timedelta("5h") :]
+    cut = write_report(model, tail, None, tmp_path / "c.html").read_text(encoding="utf-8")
+    assert f"{len(test)} windows" in cut
+
+
+def test_plain_rows_and_unordered_classes_are_reported_too(tmp_path: Path) -> None:
+    X, Y = small.windows(60)
+    model = small.tiny({"kind": Categorical(3), "state": Gaussian()}, belief="none")
+    asked = {"kind": Y["regime"], "state": Y["state"]}
+    model.fit(X, asked)
+    page = write_report(model, X, asked, tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "3 classes: softmax" in page
+    assert "belief&#x27;s spread" not in page
+    assert "prior precision" not in page
+    assert page.count("<svg") == 2 + 5 + 2
+
+
+def test_nothing_is_written_where_something_is(windowed: Any, tmp_path: Path) -> None:
+    model, test = windowed
+    path = tmp_path / "r.html"
+    path.write_text("mine")
+    with pytest.raises(FileExistsError, match="force=True"):
+        write_report(model, test, None, path)
+    assert path.read_text() == "mine"
+    write_report(model, test, None, path, force=True)
+    assert path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_missing_outcomes_are_named(tmp_path: Path) -> None:
+    X, Y = small.windows(60)
+    model = small.tiny().fit(X, Y)
+    with pytest.raises(ValueError, match=r"\['event'\] have no observed label in these 60"):
+        write_report(model, X, {**Y, "event": np.full(60, np.nan)}, tmp_path / "r.html")
+    with pytest.raises(ValueError, match="pass Y with one entry for each of the tasks"):
+        write_report(model, X, None, tmp_path / "r.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+# Intervals
+
+
+def test_blocks_draw_every_row_alike_and_neighbours_together() -> None:
+    counts = block_counts(50, 5, 4000, seed=1)
+    assert (counts.sum(axis=1) == 50).all()
+    # Each count has mean one; 4000 draws leave a standard error of about 0.016 in each of 50.
+    assert np.abs(counts.mean(axis=0) - 1.0).max() < 0.08
+    together = np.corrcoef(counts[:, 20], counts[:, 21])[0, 1]
+    apart = np.corrcoef(counts[:, 20], counts[:, 30])[0, 1]
+    assert together > 0.7
+    assert abs(apart) < 0.1
+
+
+def test_intervals_match_theory_for_independent_rows_and_widen_for_runs() -> None:
+    rng = np.random.default_rng(0)
+    single = rng.normal(size=120)
+    errors = {}
+    for name, values in (("independent", rng.normal(size=1200)), ("runs", np.repeat(single, 10))):
+        drawn = block_counts(1200, 11, 2000, seed=0) @ values / 1200
+        errors[name] = drawn.std() / (values.std() / np.sqrt(1200))
+    assert errors["independent"] == pytest.approx(1.0, abs=0.15)
+    # Ten copies in a row hold a tenth of the information: the true factor is sqrt(10) = 3.2.
+    assert 2.2 < errors["runs"] < 3.5
+
+
+def test_scores_come_with_intervals_and_a_constant_to_beat() -> None:
+    X, Y = small.windows(60)
+    model = small.tiny().fit(X, Y)
+    new = small.windows(200, seed=7)
+    table = score_table(gather(model, *new)).set_index(["task", "score"])
+    expected = model.evaluate(*new)
+    for (task, score), row in table.iterrows():
+        assert row["value"] == pytest.approx(expected.loc[task, score])
+        assert row["low"] <= row["value"] <= row["high"] or score == "coverage_error"
+    y = new[1]["state"]
+    normal = stats.norm(y.mean(), y.std())
+    assert table.loc[("state", "nll"), "constant"] == pytest.approx(-normal.logpdf(y).mean())
+
+
+def test_no_constant_law_beats_the_best_one() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.normal(2.0, 3.0, size=50)
+    y[:5] = np.nan
+    anything = GaussianLaw(np.zeros(50), np.ones(50))
+    best = constant_law(anything, y)
+    assert isinstance(best, GaussianLaw)
+    score = np.nanmean(log_score(best, y))
+    for other in (best.affine(0.1, 1.0), GaussianLaw(best.mean, 1.05 * best.sd)):
+        assert np.nanmean(log_score(other, y)) > score
+    classes = constant_law(OrdinalLaw(np.log(np.full((4, 3), 1 / 3))), np.array([0, 0, 1, np.nan]))
+    assert isinstance(classes, OrdinalLaw)
+    np.testing.assert_allclose(classes.probs[0], [2 / 3, 1 / 3, 0.0])
+
+
+# Verdicts
+
+
+def outcomes(n: int, seed: int) -> tuple[dict[str, Law], dict[str, np.ndarray]]:
+    """Laws of three kinds, and labels drawn from them."""
+    rng = np.random.default_rng(seed)
+    latent, sd = rng.normal(size=n), np.exp(0.3 * rng.normal(size=n))
+    p = ndtr(latent)
+    probs = np.diff(ndtr(np.array([-np.inf, -0.5, 0.7, np.inf]) - latent[:, None]), axis=1)
+    laws: dict[str, Law] = {
+        "value": GaussianLaw(latent, sd),
+        "event": EventLaw(np.log(np.stack([1 - p, p], axis=1))),
+        "band": OrdinalLaw(np.log(probs)),
+    }
+    noise = latent + rng.normal(size=n)
+    return laws, {
+        "value": latent + sd * rng.normal(size=n),
+        "event": (noise > 0.0).astype(float),
+        "band": np.digitize(noise, [-0.5, 0.7]).astype(float),
+    }
+
+
+def sharper(law: Law, factor: float) -> Law:
+    """The same law with its spread divided, or its latent line multiplied, by a factor."""
+    if isinstance(law, GaussianLaw):
+        return GaussianLaw(law.mean, law.sd / factor)
+    assert isinstance(law, EventLaw | OrdinalLaw)
+    cuts = stats.norm.ppf(np.pad(law.cdfs[:, :-1], ((0, 0), (1, 1)), constant_values=(0.0, 1.0)))
+    probs = np.diff(ndtr(factor * cuts), axis=1)
+    return type(law)(np.log(np.maximum(probs, 1e-300)))
+
+
+@pytest.mark.parametrize("task", ["value", "event", "band"])
+def test_verdicts_tell_calibrated_from_too_sure_and_too_cautious(task: str) -> None:
+    laws, labels = outcomes(1500, seed=4)
+    counts = block_counts(1500, 12, 300, seed=0)
+    law, y = laws[task], labels[task]
+    assert judge(law, y, counts).kind == "good"
+    sure = judge(sharper(law, 1.6), y, counts)
+    assert (sure.kind, sure.word) == ("bad", "too sure")
+    cautious = judge(sharper(law, 1 / 1.6), y, counts)
+    assert (cautious.kind, cautious.word) == ("bad", "too cautious")
+
+
+def test_verdicts_see_a_bias_and_its_direction() -> None:
+    laws, labels = outcomes(1500, seed=4)
+    counts = block_counts(1500, 12, 300, seed=0)
+    law, y = laws["value"], labels["value"]
+    # A shift leaves the spread alone: neither too sure nor too cautious.
+    assert judge(law, y + 0.3, counts).word == "forecasts lie too low"
+    assert judge(law, y - 0.3, counts).word == "forecasts lie too high"
+    slight = judge(law, y + 0.04, counts)
+    assert (slight.kind, slight.word) == ("fair", "forecasts lie too low")
+    rare = np.where(np.arange(1500) % 8 == 0, 1.0, labels["event"])
+    assert "too low" in judge(laws["event"], rare, counts).word
+
+
+def test_verdicts_seldom_accuse_calibrated_laws() -> None:
+    counts = block_counts(400, 8, 200, seed=0)
+    accused = 0
+    for seed in range(60):
+        laws, labels = outcomes(400, seed)
+        accused += judge(laws["value"], labels["value"], counts).kind != "good"
+    # Two tests at five percent, a little more for the bootstrap: about 7 of 60, more than 16
+    # once in a thousand.
+    assert accused <= 16
+
+
+def test_the_slope_of_an_event_is_that_of_a_straight_line_through_its_outcomes() -> None:
+    laws, labels = outcomes(500, seed=1)
+    law, y = laws["event"], labels["event"]
+    y[:20] = np.nan
+    assert isinstance(law, EventLaw)
+    ((bias, slope),) = class_moments(law, y, np.ones((1, 500)))
+    assert slope == pytest.approx(np.polyfit(law.prob[20:], y[20:], 1)[0])
+    assert bias == pytest.approx((y - law.prob)[20:].mean())
+    never = EventLaw(np.log(np.full((500, 2), 0.5)))
+    assert class_moments(never, y, np.ones((1, 500)))[0, 1] == 1.0
+
+
+def test_verdicts_admit_what_cannot_be_said() -> None:
+    laws, labels = outcomes(40, seed=0)
+    verdict = judge(laws["value"], labels["value"], block_counts(40, 4, 50, seed=0))
+    assert (verdict.kind, verdict.word) == ("plain", "too few labels")
+
+
+def test_classes_without_an_order_are_judged_by_the_likeliest() -> None:
+    laws, labels = outcomes(1500, seed=4)
+    counts = block_counts(1500, 12, 300, seed=0)
+    band = laws["band"]
+    assert isinstance(band, OrdinalLaw)
+    assert judge(CategoricalLaw(band.log_probs), labels["band"], counts).kind == "good"
+    sharp = sharper(band, 2.0)
+    assert isinstance(sharp, OrdinalLaw)
+    assert judge(CategoricalLaw(sharp.log_probs), labels["band"], counts).word == "too sure"
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.9, 1.0, 1.3, 3.0])
+def test_the_spread_factor_inverts_the_variance_of_the_pit(factor: float) -> None:
+    square, _ = integrate.quad(lambda z: ndtr(factor * z) ** 2 * stats.norm.pdf(z), -12, 12)
+    assert spread_factor(12.0 * (square - 0.25)) == pytest.approx(factor, rel=1e-6)
+    assert spread_factor(3.0) == np.inf
+
+
+# The browser itself
+
+
+def test_a_missing_browser_is_an_error_that_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name in ("CHROME", "CHROMEDRIVER"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(browser.NoBrowserError, match="apt-get install chromium chromium-driver"):
+        browser.install()
+    monkeypatch.setenv("CHROME", "nonsense")
+    with pytest.raises(browser.NoBrowserError, match="CHROME=nonsense is no program"):
+        browser.install()
