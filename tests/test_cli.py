@@ -340,3 +340,35 @@ def test_a_fault_of_our_own_is_not_blamed_on_the_user(
     assert "a fault in scrollmt, not in your input: RuntimeError: on purpose" in result.stderr
     monkeypatch.setenv("SCROLLMT_TRACEBACK", "1")
     assert isinstance(run(*arguments).exception, RuntimeError)
+
+
+def test_report_is_a_page_on_unseen_windows(fitted_series: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    arguments = ("report", fitted_series / "model", fitted_series / "series.csv", "-o", page)
+    stated = found(*arguments, "--title", "Air in a small town")
+    facts = json.loads((fitted_series / "model" / "fit.json").read_text())
+    assert stated == {
+        "report": str(page),
+        "windows": facts["windows"]["test"],
+        "scores": facts["scores"],
+    }
+    text = page.read_text()
+    assert "Air in a small town" in text
+    assert "high day" in text
+    assert "--force" in refused(*arguments)
+    assert page.read_text() == text
+    victim = fitted_series / "series.csv"
+    assert "belongs to what is read" in refused(*arguments[:-1], victim, "--force")
+    assert "browser" in refused(*arguments[:-1], "-")
+
+
+def test_a_fair_comparison_needs_the_data_of_the_fit(fitted_table: Path, tmp_path: Path) -> None:
+    write_table(tmp_path)
+    text = (tmp_path / "table.csv").read_text().splitlines()
+    (tmp_path / "table.csv").write_text("\n".join(text[:-1]) + "\n")
+    data = fitted_table / "table.csv"
+    arguments = ("report", fitted_table / "model", data, "-o", tmp_path / "report.html")
+    said = refused(*arguments, "--alone", tmp_path / "config.toml")
+    assert "is not what" in said
+    done(*arguments, "--alone", fitted_table / "config.toml")
+    assert (tmp_path / "report.html").exists()

@@ -140,6 +140,31 @@ def evaluate(model: ModelFolder, data: DataFile, all_: All = False, json: Json =
 
 
 @app.command(rich_help_panel="How far to trust it")
+def report(
+    model: ModelFolder,
+    data: DataFile,
+    out: Annotated[str, typer.Option("--out", "-o", help="The page to write.")] = "report.html",
+    title: Annotated[str | None, typer.Option(help="The heading of the page.")] = None,
+    alone: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CONFIG", help="The config of the fit: fit each task alone too, and compare."
+        ),
+    ] = None,
+    all_: All = False,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Write one HTML page on a model: a card, scores with uncertainty, and the diagnostics.
+
+    Windows that the fit has seen are left out where they can be told.
+    """
+    from scrollmt.cli import reporting
+
+    reporting.run(model, data, out, title=title, alone=alone, every=all_, force=force, as_json=json)
+
+
+@app.command(rich_help_panel="How far to trust it")
 def backtest(
     config: ConfigFile,
     origins: Annotated[int, typer.Option(min=1, max=1000, help="How many refits over time.")] = 5,
@@ -192,5 +217,4 @@ def demo(
     say(f"{spent}; picture: {result.picture}")
 
 
-if __name__ == "__main__":
-    app()
+# Verbs that live in modules of their own are registered below, one line each.

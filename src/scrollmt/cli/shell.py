@@ -97,7 +97,8 @@ def say(text: str) -> None:
 
 def show(frame: pd.DataFrame, title: str) -> None:
     """A table on standard output; missing cells stay empty."""
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    say(title)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column(str(frame.index.name or ""))
     for name, values in frame.items():
         numbers = pd.api.types.is_numeric_dtype(values.dtype)

@@ -267,14 +267,14 @@ def _usable(column: pd.Series) -> bool:
     if pd.api.types.is_complex_dtype(column.dtype):
         return False
     values = column.dropna().to_numpy(dtype=float)
-    return len(values) > 1 and bool(np.isfinite(values).all()) and values.min() < values.max()
+    return len(values) > 1 and bool(np.isfinite(values).all() and values.min() < values.max())
 
 
 def _is_category(column: pd.Series) -> bool:
     if pd.api.types.is_numeric_dtype(column.dtype) and not pd.api.types.is_bool_dtype(column.dtype):
         return False
     kinds = column.dropna().astype(str).nunique()
-    return 2 <= kinds <= _MOST_CATEGORIES and column.isna().mean() < 0.2
+    return 2 <= kinds <= _MOST_CATEGORIES and bool(column.isna().mean() < 0.2)
 
 
 def _counts(values: pd.Series) -> bool:
