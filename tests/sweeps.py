@@ -21,7 +21,7 @@ def sweep(diary: Path, arms: int = 6, **trouble: str) -> list[Job]:
     """One job an arm; `trouble` says what befalls an arm: see `execute`."""
     diary.mkdir(parents=True, exist_ok=True)
     stated = json.dumps({"diary": str(diary), "trouble": trouble})
-    return [Job("ou", f"arm{i}", "cubic", SEEDS, stated) for i in range(arms)]
+    return [Job("ou", f"arm{i}", "tanh", SEEDS, stated) for i in range(arms)]
 
 
 def execute(job: Job) -> Outcome:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ import pandas as pd
 import pytest
 from distributed import LocalCluster
 
+from scrollmt.paper.archive import load
 from scrollmt.paper.arena import Summary, compute, plan, time_left
 from scrollmt.paper.engines import JobsFailed
-from scrollmt.paper.jobs import Job
+from scrollmt.paper.jobs import Job, make_job
+from scrollmt.paper.protocol import PROTOCOL
 from scrollmt.paper.records import Records
 from sweeps import alive, calls, execute, processes, sweep, wait_for
 
@@ -44,12 +47,23 @@ def test_only_what_is_missing_is_computed(tmp_path: Path) -> None:
     assert calls(tmp_path / "diary") == ["arm0", "arm0", "arm1", "arm2"]
 
 
+def test_a_real_job_is_trained_scored_and_recorded(tmp_path: Path) -> None:
+    small = replace(PROTOCOL, steps=10, corpus_windows=200, truth_members=5)
+    job = make_job("ou", "scroll-diag", "tanh", small, seeds=(0, 1))
+    with Records(tmp_path / "records.sqlite") as records:
+        assert compute([job], records, progress=False).computed == 2
+        frame = records.frame([job])
+        assert records.missing(job) is None
+        records.export(tmp_path / "export")
+    assert frame["seed"].to_list() == [0, 1]
+    assert np.isfinite(frame.select_dtypes("number")).all(axis=None)
+    pd.testing.assert_frame_equal(load(tmp_path / "export"), frame, rtol=5e-6)
+
+
 def test_a_bad_job_is_named_and_the_others_are_recorded(tmp_path: Path) -> None:
     jobs = sweep(tmp_path / "diary", 4, arm0="raises", arm2="short")
     with Records(tmp_path / "records.sqlite") as records:
-        with pytest.raises(
-            JobsFailed, match=r"arm2 cubic: .*seeds \[0, 1, 2\].*\[0, 1\]"
-        ) as caught:
+        with pytest.raises(JobsFailed, match=r"arm2 tanh: .*seeds \[0, 1, 2\].*\[0, 1\]") as caught:
             computed(jobs, records)
         assert set(caught.value.failures) == {jobs[0], jobs[2]}
         assert set(records.frame()["arm"]) == {"arm1", "arm3"}
@@ -120,14 +134,14 @@ def test_a_killed_driver_resumes(tmp_path: Path) -> None:
     script.write_text(DRIVER)
     with subprocess.Popen(
         [sys.executable, script, path, diary],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         stderr=subprocess.PIPE,
         text=True,
     ) as driver:
         assert driver.stderr is not None
         # Two workers, in the end both held up: all that came before is recorded, nothing else is.
         lines = [driver.stderr.readline() for _ in range(4)]
-        recording = lines[3].startswith("12/24 runs: ou arm4 cubic 0.3 s, ")
+        recording = lines[3].startswith("12/24 runs: ou arm4 tanh 0.3 s, ")
         if recording:
             wait_for(lambda: {"arm3", "arm5"} <= {*calls(diary)})
         driver.kill()
@@ -182,6 +196,6 @@ def test_progress_says_what_is_done_and_when_the_rest_will_be(
     assert out == ""
     first, second = lines.splitlines()
     # The first of a thousand parts took 0.3 seconds.
-    assert first.startswith("3/6 runs: ou arm0 cubic 0.3 s, 0:05:")
-    assert second.startswith("6/6 runs: ou arm1 cubic 0.3 s, 0:00:00 left")
+    assert first.startswith("3/6 runs: ou arm0 tanh 0.3 s, 0:05:")
+    assert second.startswith("6/6 runs: ou arm1 tanh 0.3 s, 0:00:00 left")
     assert time_left(elapsed=30.0, weighed=2.0, left=6.0) == 90.0

@@ -50,7 +50,7 @@ def test_every_engine_gives_what_this_process_gives(
         assert isinstance(raised, JobsFailed)
         assert set(raised.failures) == {jobs[1], jobs[3]}
         assert str(raised).startswith("2 jobs failed, the others are done")
-        assert "ou arm3 cubic: RuntimeError: no luck with arm3" in str(raised)
+        assert "ou arm3 tanh: RuntimeError: no luck with arm3" in str(raised)
         assert "no luck" in str(raised.__cause__)
     # Once here and once there: a job that raises would raise again, and is not tried twice.
     assert calls(tmp_path) == sorted([job.arm for job in jobs] * 2)
@@ -69,7 +69,7 @@ def test_a_worker_process_that_dies_is_reported(tmp_path: Path) -> None:
     assert list(done) == jobs[:1]
     assert isinstance(fault, JobsFailed)
     assert list(fault.failures) == jobs[1:]
-    assert "ou arm1 cubic: a worker process died" in str(fault)
+    assert "ou arm1 tanh: a worker process died" in str(fault)
 
 
 def test_a_job_that_kills_dask_workers_takes_no_other_with_it(

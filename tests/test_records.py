@@ -20,7 +20,7 @@ from scrollmt.paper.jobs import Job, Outcome
 from scrollmt.paper.records import Records
 from sweeps import SEEDS, execute, sweep
 
-JOB = Job("ou", "scroll-diag", "cubic", SEEDS, '{"steps": 100}')
+JOB = Job("ou", "scroll-diag", "tanh", SEEDS, '{"steps": 100}')
 
 
 def outcome(job: Job = JOB, **columns: Any) -> Outcome:
@@ -134,7 +134,7 @@ def test_many_read_and_one_writes(path: Path) -> None:
         with pytest.raises(ValueError, match="is being written by another process"):
             other.put(JOB, outcome())
     with Records(path) as other:
-        other.put(Job("ou", "other", "cubic", (0,)), outcome(Job("ou", "other", "cubic", (0,))))
+        other.put(Job("ou", "other", "tanh", (0,)), outcome(Job("ou", "other", "tanh", (0,))))
 
 
 def test_a_file_that_cannot_be_written_to_is_found_out_before_anything_is_computed(
@@ -282,7 +282,7 @@ def test_lost_and_stale_pages_are_reported(filled: Path, tmp_path: Path) -> None
         ("DELETE FROM runs WHERE seed = 1", "something else than was recorded"),
         ("DELETE FROM arrays", "something else than was recorded"),
         ("DELETE FROM seal", "something else than was recorded"),
-        ("UPDATE runs SET seconds = 0 WHERE seed = 1", "the checksum of ou arm0 cubic 1 in runs"),
+        ("UPDATE runs SET seconds = 0 WHERE seed = 1", "the checksum of ou arm0 tanh 1 in runs"),
         ("UPDATE runs SET rows = replace(rows, 'nll', 'nlp')", "the checksum of ou arm0"),
         ("UPDATE arrays SET data = zeroblob(8)", "the checksum of var in arrays"),
         ("CREATE TABLE mine (x)", "its tables are not those of records"),
@@ -340,12 +340,14 @@ def test_an_export_is_small_the_same_whatever_the_order_and_gives_an_equal_frame
             records.put(job, execute(job))
         records.export(tmp_path / "two")
         records.export(tmp_path / "part", jobs[1:3])
+        records.export(tmp_path / "bare", arrays=[])
     for name in ("runs.csv", "arrays.csv", "manifest.json", "SHA256SUMS"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
     pd.testing.assert_frame_equal(load(tmp_path / "one"), frame, rtol=5e-6, atol=0)
+    assert load_arrays(tmp_path / "bare") == {}
     arrays = load_arrays(tmp_path / "one")
     assert len(arrays) == 4
-    np.testing.assert_allclose(arrays[ArrayKey("ou", "arm2", "cubic", 0, "var")], var, rtol=5e-6)
+    np.testing.assert_allclose(arrays[ArrayKey("ou", "arm2", "tanh", 0, "var")], var, rtol=5e-6)
     assert load(tmp_path / "part")["arm"].unique().tolist() == ["arm1", "arm2"]
     provenance = load_jobs(tmp_path / "part")
     assert [job["arm"] for job in provenance] == ["arm1", "arm2"]
@@ -358,7 +360,7 @@ def test_an_export_is_small_the_same_whatever_the_order_and_gives_an_equal_frame
 
 def test_numbers_of_an_export_keep_six_digits_and_counts_all(tmp_path: Path) -> None:
     values = {"tiny": 1.2345678e-30, "count": 123456789, "inf": float("-inf"), "gap": float("nan")}
-    job = Job("ou", "a,b", 'cu"bic', (0, 1))
+    job = Job("ou", "a,b", 'ta"nh', (0, 1))
     result = outcome(job, **values)
     del result.rows[1][0]["count"]
     result.arrays["var"][:] = [float("nan"), 2.0]
@@ -371,7 +373,7 @@ def test_numbers_of_an_export_keep_six_digits_and_counts_all(tmp_path: Path) -> 
     assert np.isnan(frame["count"].iloc[1])
     assert frame["gap"].isna().all()
     assert (frame["inf"] == float("-inf")).all()
-    assert frame["backbone"].to_list() == ['cu"bic'] * 2
+    assert frame["backbone"].to_list() == ['ta"nh'] * 2
     (array,) = load_arrays(tmp_path / "export").values()
     np.testing.assert_array_equal(array, [np.nan, 2.0])
 

@@ -131,18 +131,28 @@ class Records:
                 return array.values()
         raise KeyError(f"{name_of(job)}: no array {name!r} is recorded")
 
-    def export(self, folder: str | os.PathLike, jobs: Iterable[Job] | None = None) -> None:
-        """Write the records of the given jobs, or of all, as files to commit (see `archive`)."""
+    def export(
+        self,
+        folder: str | os.PathLike,
+        jobs: Iterable[Job] | None = None,
+        *,
+        arrays: Iterable[str] | None = None,
+    ) -> None:
+        """Write the records of the given jobs, or of all, as files to commit (see `archive`).
+
+        `arrays` names those to write, by default all; they take most of the room.
+        """
+        wanted = None if arrays is None else set(arrays)
         runs = self._runs(jobs)
         if not runs:
             raise ValueError(f"{self.path} has no records of these jobs to export; compute them")
         by_key = {run.key: run for run in runs}
-        arrays = {
+        chosen = {
             ArrayKey(run.corpus, run.arm, run.backbone, run.seed, array.name): array.values()
             for array in self._arrays()
-            if (run := by_key.get(array.key))
+            if (wanted is None or array.name in wanted) and (run := by_key.get(array.key))
         }
-        archive.write(folder, frame_of(runs), arrays, provenance_of(runs))
+        archive.write(folder, frame_of(runs), chosen, provenance_of(runs))
 
     @contextmanager
     def writing(self) -> Iterator[None]:
