@@ -13,8 +13,6 @@ and variance of a column $z_n$, and $r_n = (v_n + \epsilon)^{-1/2}$,
 
 $$a^\top\psi_n = r_n (a - \bar a)^\top z_n, \qquad
   d^\top\psi_n^2 = r_n^2\, d^\top (z_n - m_n)^2.$$
-
-A quadratic form $\psi^\top S\psi$ reads through $S$ with its rows and columns centred.
 """
 
 from __future__ import annotations
@@ -95,29 +93,29 @@ def _products(
     z: Float[Array, "H N"],
     linear: Float[Array, "L H"],
     square: Float[Array, "S H"],
-    forms: Float[Array, "G H H"],
+    roots: Float[Array, "G F H"],
 ) -> _Read:
-    """`linear @ z`, `square @ (z - m)**2` and the columns' quadratic forms.
+    """`linear @ z`, `square @ (z - m)**2` and the columns' squared norms under each root.
 
-    m is the mean of each column if `centred`, else zero; forms are symmetric and, if
-    `centred`, do not see that mean. The derivative is written out because the order of the
-    thin products, and what is kept for the way back, decide the time of a training step:
-    the product `form @ z` is half the form's slope in z and is never taken again.
+    m is the mean of each column if `centred`, else zero; roots then do not see that mean.
+    The derivative is written out because the order of the thin products, and what is kept
+    for the way back, decide the time of a training step. A quadratic form would save one
+    product, but its value can lose all digits, and its sign, to rounding; a norm cannot.
     """
-    return _products_fwd(centred, z, linear, square, forms)[0]
+    return _products_fwd(centred, z, linear, square, roots)[0]
 
 
 def _products_fwd(
-    centred: bool, z: Array, linear: Array, square: Array, forms: Array
+    centred: bool, z: Array, linear: Array, square: Array, roots: Array
 ) -> tuple[_Read, Any]:
-    width, windows = z.shape
+    groups, size, width = roots.shape
     count = linear.shape[0]
-    half_slope = (forms.reshape(-1, width) @ z).reshape(-1, width, windows)
+    spread = (roots.reshape(groups * size, width) @ z).reshape(groups, size, z.shape[1])
+    spreads = _column_sums(spread * spread)
     if not centred:
         squared = z * z
-        spreads = _column_sums(z * half_slope)
         read = _Read(linear @ z, square @ squared, spreads, None)
-        return read, (z, None, squared, None, half_slope, linear, square)
+        return read, (z, None, squared, None, spread, linear, square, roots)
     average = constant_row(1.0 / width, z[:, 0])
     # `square @ z` is needed on the way back only, and is nearly free within the same product.
     lines = jnp.concatenate([linear, square, average]) @ z
@@ -125,13 +123,12 @@ def _products_fwd(
     squared = (z - mean) ** 2
     squares = jnp.concatenate([square, average]) @ squared
     through = lines[count:-1] - mean * jnp.sum(square, axis=1)[:, None]
-    spreads = _column_sums((z - mean) * half_slope)
     read = _Read(lines[:count], squares[:-1], spreads, squares[-1])
-    return read, (z, mean, squared, through, half_slope, linear, square)
+    return read, (z, mean, squared, through, spread, linear, square, roots)
 
 
 def _products_bwd(centred: bool, kept: Any, cotangents: _Read) -> tuple[Array, ...]:
-    z, mean, squared, through, half_slope, linear, square = kept
+    z, mean, squared, through, spread, linear, square, roots = kept
     d_lines, d_squares, d_spreads, d_var = cotangents
     d_linear = _weight_cotangent(d_lines, z)
     d_square = _weight_cotangent(d_squares, squared)
@@ -149,15 +146,12 @@ def _products_bwd(centred: bool, kept: Any, cotangents: _Read) -> tuple[Array, .
     d_z = _feature_cotangent(linear, d_lines)
     if rows.shape[0]:
         d_z = d_z + 2.0 * deviation * _feature_cotangent(rows, d_rows)
-    width, windows = z.shape
-    d_forms = jnp.zeros((0, width, width), z.dtype)
-    if half_slope.size:
-        # Term by term: XLA's reduction over a leading axis takes twice the product's time.
-        for slope, d_spread in zip(half_slope, d_spreads, strict=True):
-            d_z = d_z + 2.0 * d_spread * slope
-        weighted = (deviation * d_spreads[:, None]).reshape(-1, windows)
-        d_forms = _weight_cotangent(weighted, z).reshape(-1, width, width)
-    return d_z, d_linear, d_square, d_forms
+    d_roots = jnp.zeros_like(roots)
+    if roots.size:
+        d_spread = (2.0 * spread * d_spreads[:, None]).reshape(-1, z.shape[1])
+        d_z = d_z + _feature_cotangent(roots.reshape(-1, z.shape[0]), d_spread)
+        d_roots = _weight_cotangent(d_spread, z).reshape(roots.shape)
+    return d_z, d_linear, d_square, d_roots
 
 
 _products.defvjp(_products_fwd, _products_bwd)
@@ -173,19 +167,18 @@ class Columns(eqx.Module):
         self,
         linear: Float[Array, "L H"],
         square: Float[Array, "S H"],
-        forms: Float[Array, "G H H"],
+        roots: Float[Array, "G F H"],
     ) -> tuple[Float[Array, "L N"], Float[Array, "S N"], Float[Array, "G N"]]:
-        """`linear @ psi`, `square @ psi**2` and the quadratic forms of `psi`."""
+        """`linear @ psi`, `square @ psi**2` and the squared norms of `roots @ psi`."""
         if not self.norm:
-            return _products(False, self.z, linear, square, forms)[:3]
+            return _products(False, self.z, linear, square, roots)[:3]
         # Rows that add to zero do not see the mean of a column.
         linear = linear - jnp.mean(linear, axis=-1, keepdims=True)
-        forms = forms - jnp.mean(forms, axis=-1, keepdims=True)
-        forms = forms - jnp.mean(forms, axis=-2, keepdims=True)
+        roots = roots - jnp.mean(roots, axis=-1, keepdims=True)
         # The variance is read by a row of its own, and a product with that one row alone is
         # slower on a CPU than one with two.
         asked = square if square.shape[0] else jnp.zeros_like(linear[:1])
-        lines, squares, spreads, var = _products(True, self.z, linear, asked, forms)
+        lines, squares, spreads, var = _products(True, self.z, linear, asked, roots)
         squares = squares[: square.shape[0]]
         shrink = jax.lax.rsqrt(var + LAYER_NORM_EPS)
         return shrink * lines, shrink * shrink * squares, shrink * shrink * spreads
@@ -243,8 +236,7 @@ class Dense(eqx.Module):
         """The features of many windows; each layer reads the columns of the one before."""
         psi = Columns(x.T, norm=False)
         for i, weight in enumerate(self.weights):
-            none = jnp.zeros((0, weight.shape[1], weight.shape[1]), weight.dtype)
-            a, _, _ = psi.read(weight, weight[:0], none)
+            a, _, _ = psi.read(weight, weight[:0], weight[:0, None])
             if self.biases is not None:
                 a = a + self.biases[i][:, None]
             psi = Columns(ACTIVATIONS[self.activation](a), norm=self.norm)

@@ -9,9 +9,8 @@ never sees the belief. The prior term is the overlap with $\mathcal{N}(0, I/\alp
 identity is part of $\Sigma$ in both places. Features are `(..., H)`.
 
 What a belief asks of the features are `Rows`, so that those of all tasks go through one
-product each: `linear` rows meet $\psi$, `square` rows meet $\psi^2$, and each of the `forms`
-is a symmetric $S$ that is met on both sides, $\psi^\top S\psi$. `line` makes `(mean, var)`
-of the three responses.
+product each: `linear` rows meet $\psi$, `square` rows meet $\psi^2$, and under each of the
+`roots` the squared norm is taken. `line` makes `(mean, var)` of the three responses.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ import jax.numpy as jnp
 from jax import random
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from scrollmt.backbone import constant_row
 from scrollmt.numerics import LOG_SQRT_2PI, normal_energy
 
 PAPER_COV_FLOOR = 1e-4
@@ -35,7 +35,7 @@ class Rows(NamedTuple):
 
     linear: Float[Array, "L *N"]
     square: Float[Array, "S *N"]
-    forms: Float[Array, "G *N"]
+    roots: Float[Array, "G *N"]
 
 
 class AbstractBelief(eqx.Module):
@@ -50,7 +50,7 @@ class AbstractBelief(eqx.Module):
 
     @abc.abstractmethod
     def rows(self) -> Rows:
-        r"""`(L, H)` rows for $\psi$, `(S, H)` rows for $\psi^2$ and `(G, H, H)` forms."""
+        r"""`(L, H)` rows for $\psi$, `(S, H)` rows for $\psi^2$ and `(G, F, H)` roots."""
 
     @abc.abstractmethod
     def line(self, read: Rows) -> tuple[Array, Array]:
@@ -59,11 +59,12 @@ class AbstractBelief(eqx.Module):
     def project(self, psi: Float[Array, "*N H"]) -> tuple[Array, Array]:
         """Mean and variance of the latent line at each feature vector."""
         rows = self.rows()
+        spread = jnp.tensordot(rows.roots, psi, (-1, -1))
         return self.line(
             Rows(
                 jnp.tensordot(rows.linear, psi, (-1, -1)),
                 jnp.tensordot(rows.square, psi * psi, (-1, -1)),
-                jnp.einsum("ghi,...h,...i->g...", rows.forms, psi, psi),
+                jnp.sum(spread * spread, axis=1),
             )
         )
 
@@ -85,7 +86,7 @@ def _initial_mu(size: int, key: PRNGKeyArray, rows: int) -> Array:
     return 0.1 * random.normal(key, shape) / jnp.sqrt(size)
 
 
-def _no_forms(mu: Array) -> Array:
+def _no_roots(mu: Array) -> Array:
     size = mu.shape[-1]
     return jnp.zeros((0, size, size), mu.dtype)
 
@@ -101,7 +102,7 @@ class Point(AbstractBelief):
 
     def rows(self) -> Rows:
         linear = self.mu.reshape(-1, self.mu.shape[-1])
-        return Rows(linear, linear[:0], _no_forms(self.mu))
+        return Rows(linear, linear[:0], _no_roots(self.mu))
 
     def line(self, read: Rows) -> tuple[Array, Array]:
         mean = read.linear[0] if self.mu.ndim == 1 else jnp.moveaxis(read.linear, 0, -1)
@@ -134,7 +135,7 @@ class Diag(AbstractBelief):
         return jnp.exp(2.0 * self.log_sd) + self.cov_floor
 
     def rows(self) -> Rows:
-        return Rows(self.mu[None], self.diagonal()[None], _no_forms(self.mu))
+        return Rows(self.mu[None], self.diagonal()[None], _no_roots(self.mu))
 
     def line(self, read: Rows) -> tuple[Array, Array]:
         return read.linear[0], read.square[0]
@@ -172,10 +173,11 @@ class Full(AbstractBelief):
         return jnp.tril(self.below, -1) + jnp.diag(jnp.exp(self.log_diagonal))
 
     def rows(self) -> Rows:
-        return Rows(self.mu[None], jnp.zeros((0, *self.mu.shape), self.mu.dtype), self.cov()[None])
+        floor = constant_row(self.cov_floor, self.mu)
+        return Rows(self.mu[None], floor, self.factor().T[None])
 
     def line(self, read: Rows) -> tuple[Array, Array]:
-        return read.linear[0], read.forms[0]
+        return read.linear[0], read.square[0] + read.roots[0]
 
     def overlap(self, prior_precision: Float[Array, ""]) -> Float[Array, ""]:
         factor = self.factor()

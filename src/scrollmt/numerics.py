@@ -223,22 +223,25 @@ normal_energy.defvjp(_normal_energy_fwd, _normal_energy_bwd)
 
 
 @jax.custom_vjp
-def inverse_and_log_det(
-    matrix: Float[Array, "H H"],
-) -> tuple[Float[Array, "H H"], Float[Array, ""]]:
-    r"""$A^{-1}$ and $\log|A|$ of a positive definite matrix, from one factorisation."""
-    return _inverse_and_log_det_fwd(matrix)[0]
+def inverse_root(matrix: Float[Array, "H H"]) -> Float[Array, "H H"]:
+    r"""Lower triangular $W$ with $W^\top W = A^{-1}$, for a positive definite $A$.
+
+    $\log|A| = -2\sum_h \log W_{hh}$. The derivative is exact and made of products alone:
+    $dW = -\Phi(W\,dA\,W^\top)\,W$ with $\Phi$ the lower triangle and half the diagonal.
+    """
+    return _lower_inverse(_cholesky(matrix))
 
 
-def _inverse_and_log_det_fwd(matrix: Array) -> tuple[tuple[Array, Array], Array]:
-    inverse_root = _lower_inverse(_cholesky(matrix))
-    inverse = inverse_root.T @ inverse_root
-    return (inverse, -2.0 * jnp.sum(jnp.log(jnp.diagonal(inverse_root)))), inverse
+def _inverse_root_fwd(matrix: Array) -> tuple[Array, Array]:
+    root = _lower_inverse(_cholesky(matrix))
+    return root, root
 
 
-def _inverse_and_log_det_bwd(inverse: Array, cotangents: tuple[Array, Array]) -> tuple[Array]:
-    d_inverse, d_log_det = cotangents
-    return (d_log_det * inverse - inverse @ d_inverse @ inverse,)
+def _inverse_root_bwd(root: Array, cotangent: Array) -> tuple[Array]:
+    lower = jnp.tril(cotangent @ root.T)
+    lower = lower - 0.5 * jnp.diag(jnp.diagonal(lower))
+    pulled = -(root.T @ lower @ root)
+    return (0.5 * (pulled + pulled.T),)
 
 
-inverse_and_log_det.defvjp(_inverse_and_log_det_fwd, _inverse_and_log_det_bwd)
+inverse_root.defvjp(_inverse_root_fwd, _inverse_root_bwd)

@@ -22,52 +22,39 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from scrollmt.beliefs import AbstractBelief, Diag, Point, Rows
+from scrollmt.beliefs import AbstractBelief, Point, Rows
+from scrollmt.couplings import Coupling
 from scrollmt.heads import AbstractHead, Gaussian
 from scrollmt.model import Backbone, Model, Task
-from scrollmt.numerics import LOG_SQRT_2PI, inverse_and_log_det, normal_energy
+from scrollmt.numerics import LOG_SQRT_2PI, inverse_root, normal_energy
 from scrollmt.objective import Data, data_terms, prior_term
 
 
 class Fixed(AbstractBelief):
-    """A belief that was computed, not trained: its covariance is held as a matrix."""
+    r"""A belief that was computed, not trained: $\Sigma = R^\top R$ for the root $R$ it holds."""
 
     mu: Float[Array, " H"]
-    matrix: Float[Array, "H H"]
+    root: Float[Array, "F H"]
 
     @classmethod
     def init(cls, size: int, key: PRNGKeyArray, *, rows: int, cov_floor: float) -> Self:
         raise ValueError("a fixed belief comes out of a computation; there is no start to train it")
 
     def rows(self) -> Rows:
-        return Rows(self.mu[None], jnp.zeros((0, *self.mu.shape), self.mu.dtype), self.matrix[None])
+        return Rows(self.mu[None], jnp.zeros((0, *self.mu.shape), self.mu.dtype), self.root[None])
 
     def line(self, read: Rows) -> tuple[Array, Array]:
-        return read.linear[0], read.forms[0]
+        return read.linear[0], read.roots[0]
 
     def overlap(self, prior_precision: Float[Array, ""]) -> Float[Array, ""]:
         eye = jnp.eye(self.mu.shape[0], dtype=self.mu.dtype)
-        return normal_energy(self.mu, self.matrix + eye / prior_precision)
+        return normal_energy(self.mu, self.cov() + eye / prior_precision)
 
     def cov(self) -> Float[Array, "H H"]:
-        return self.matrix
+        return self.root.T @ self.root
 
     def scaled(self, factor: float, *, scale_floor: bool) -> Self:
-        return type(self)(self.mu * factor, self.matrix * factor**2)
-
-
-def _conjugate(
-    psi: Float[Array, "N H"],
-    y: Float[Array, " N"],
-    weight: Float[Array, " N"],
-    prior_precision: Float[Array, ""],
-    sigma_obs: Float[Array, ""],
-) -> tuple[Fixed, Float[Array, ""]]:
-    """The posterior belief, and the log determinant of its precision."""
-    scaled = psi.T * (weight / sigma_obs**2)
-    eye = jnp.eye(psi.shape[1], dtype=psi.dtype)
-    cov, log_det = inverse_and_log_det(prior_precision * eye + scaled @ psi)
-    return Fixed(cov @ (scaled @ y), cov), log_det
+        return type(self)(self.mu * factor, self.root * factor)
 
 
 def posterior(
@@ -78,7 +65,10 @@ def posterior(
     sigma_obs: Float[Array, ""],
 ) -> Fixed:
     """The binding map: the conjugate posterior of a Gaussian task's weights."""
-    return _conjugate(psi, y, weight, prior_precision, sigma_obs)[0]
+    scaled = psi.T * (weight / sigma_obs**2)
+    eye = jnp.eye(psi.shape[1], dtype=psi.dtype)
+    root = inverse_root(prior_precision * eye + scaled @ psi)
+    return Fixed(root.T @ (root @ (scaled @ y)), root)
 
 
 def log_evidence(
@@ -89,7 +79,8 @@ def log_evidence(
     sigma_obs: Float[Array, ""],
 ) -> Float[Array, ""]:
     r"""$\log \mathcal{N}(y;\, 0,\, \sigma_\text{obs}^2 I + \Psi\Psi^\top/\alpha)$ through H x H."""
-    belief, log_det = _conjugate(psi, y, weight, prior_precision, sigma_obs)
+    belief = posterior(psi, y, weight, prior_precision, sigma_obs)
+    log_det = -2.0 * jnp.sum(jnp.log(jnp.diagonal(belief.root)))
     residual = y - psi @ belief.mu
     noise = jnp.sum(weight * (LOG_SQRT_2PI + jnp.log(sigma_obs)))
     misfit = jnp.sum(weight * residual**2) / sigma_obs**2
@@ -115,6 +106,10 @@ class Bound(eqx.Module):
     @property
     def tasks(self) -> dict[str, Task]:
         return self.settled().tasks
+
+    @property
+    def couplings(self) -> tuple[Coupling, ...]:
+        return self.model.couplings
 
     def design(self) -> tuple[Array, Array, Array, Array, Array]:
         """Features, labels, weights, prior precision and noise of the bound task."""
@@ -199,8 +194,8 @@ def laplace(
             _curvature_belief(mu, np.asarray(matrix, np.float64), precision, diagonal)
             for precision in precisions
         ]
-        covs = jnp.stack([belief.cov() for belief in beliefs])
-        nll = _nll_under(head, mu, covs, psi_valid, valid.y[name], valid.weight[name])
+        roots = jnp.stack([belief.root for belief in beliefs])
+        nll = _nll_under(head, mu, roots, psi_valid, valid.y[name], valid.weight[name])
         best = int(np.nanargmin(np.asarray(nll)))
         chosen = jnp.log(jnp.asarray(precisions[best], mu.dtype))
         tasks[name] = Task(head, beliefs[best], chosen)
@@ -214,27 +209,23 @@ _compiled_curvature = eqx.filter_jit(curvature)
 def _nll_under(
     head: AbstractHead,
     mu: Float[Array, " H"],
-    covs: Float[Array, "P H H"],
+    roots: Float[Array, "P H H"],
     psi: Float[Array, "N H"],
     y: Array,
     weight: Float[Array, " N"],
 ) -> Float[Array, " P"]:
-    """Mean NLL of one head under each of several covariances."""
+    """Mean NLL of one head under each of several beliefs around the same mean."""
 
-    def one(cov: Array) -> Array:
-        terms = head.log_predictive(y, psi @ mu, jnp.sum((psi @ cov) * psi, axis=1))
+    def one(root: Array) -> Array:
+        terms = head.log_predictive(y, psi @ mu, jnp.sum((psi @ root.T) ** 2, axis=1))
         return -jnp.sum(weight * terms) / jnp.sum(weight)
 
-    return jax.lax.map(one, covs)
+    return jax.lax.map(one, roots)
 
 
-def _curvature_belief(
-    mu: Array, matrix: np.ndarray, precision: float, diagonal: bool
-) -> AbstractBelief:
-    if diagonal:
-        sd = 1.0 / np.sqrt(np.diagonal(matrix) + precision)
-        return Diag(mu, jnp.asarray(np.log(sd), mu.dtype), cov_floor=0.0)
+def _curvature_belief(mu: Array, matrix: np.ndarray, precision: float, diagonal: bool) -> Fixed:
     # On the host in double precision: near collinear features make the matrix ill-conditioned.
-    values, vectors = np.linalg.eigh(matrix)
-    cov = (vectors / (np.maximum(values, 0.0) + precision)) @ vectors.T
-    return Fixed(mu, jnp.asarray(cov, mu.dtype))
+    values, vectors = np.linalg.eigh(np.diag(np.diagonal(matrix)) if diagonal else matrix)
+    # Curvatures of these heads are never negative; what is below zero is rounding.
+    root = vectors.T / np.sqrt(np.maximum(values, 0.0) + precision)[:, None]
+    return Fixed(mu, jnp.asarray(root, mu.dtype))

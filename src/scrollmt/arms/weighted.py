@@ -132,7 +132,7 @@ def tempered_probit() -> dict[str, AbstractHead]:
 def learned_weights(
     model: Model, data: Data, hyper: Hyper, data_scale: float | Array
 ) -> Float[Array, ""]:
-    r"""$\tfrac12 e^{-2s}\,\text{MSE} + s$ for the state, $e^{-2s}\,\text{NLL} + s$ for a class head.
+    r"""$\tfrac12 e^{-2s}\,\text{MSE} + s$ for the state, $e^{-2s}\,\text{NLL} + s$ for the others.
 
     Libraries often halve the class losses as well; the paper's form does not.
     """
@@ -145,7 +145,16 @@ def learned_weights(
 
 
 class Spread(AbstractHead):
-    """A value whose mean and log sd are two latent lines; point estimates only."""
+    """A value whose mean and log sd are two latent lines; point estimates only.
+
+    The log sd has an offset, as the mean has one in the centred targets: without it a
+    normalised backbone cannot even hold a constant sd.
+    """
+
+    log_sd_offset: Float[Array, ""]
+
+    def __init__(self) -> None:
+        self.log_sd_offset = jnp.zeros(())
 
     @property
     def rows(self) -> int:
@@ -157,13 +166,13 @@ class Spread(AbstractHead):
         return np.where(seen, y, 0.0), seen
 
     def log_predictive(self, y: Array, mean: Array, var: Array) -> Array:
-        centre, log_sd = mean[..., 0], mean[..., 1]
+        centre, log_sd = mean[..., 0], mean[..., 1] + self.log_sd_offset
         z = (y - centre) * jnp.exp(-log_sd)
         return -LOG_SQRT_2PI - log_sd - 0.5 * z * z
 
     def law(self, mean: np.ndarray, var: np.ndarray) -> GaussianLaw:
         lines = np.asarray(mean, np.float64)
-        return GaussianLaw(lines[..., 0], np.exp(lines[..., 1]))
+        return GaussianLaw(lines[..., 0], np.exp(lines[..., 1] + float(self.log_sd_offset)))
 
     def __repr__(self) -> str:
         return "Spread()"

@@ -201,6 +201,12 @@ def _laws(model: Model, lines: Any, scales: Scales) -> dict[str, Law]:
 
 def execute(job: Job, protocol: Protocol | None = None) -> Outcome:
     """Train and score a job's runs; one row a run, or one row an ensemble."""
+    # Scores in single precision throughout: accelerators would halve the digits of a product.
+    with jax.default_matmul_precision("highest"):
+        return _execute(job, protocol)
+
+
+def _execute(job: Job, protocol: Protocol | None) -> Outcome:
     if protocol is None:
         stated = json.loads(job.determinants).get("protocol", {})
         protocol = Protocol(**stated) if stated else PROTOCOL
