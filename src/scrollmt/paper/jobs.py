@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import scrollmt.paper.probes.all  # noqa: F401
 from scrollmt.arms import Arm, get_arm, questions
 from scrollmt.arms.base import map_runs, one_run
 from scrollmt.arms.ensembles import MEMBER_STRIDE
@@ -28,6 +29,7 @@ from scrollmt.fit import Fits, fit, stack
 from scrollmt.intake import Scales, read_rows
 from scrollmt.model import Model, build
 from scrollmt.objective import Data
+from scrollmt.paper.probes.registry import PREFIX, PROBES
 from scrollmt.paper.problems import Problem, problem, true_var
 from scrollmt.paper.protocol import PROTOCOL, Protocol
 from scrollmt.paper.scoring import (
@@ -85,7 +87,9 @@ def make_job(
     seeds: Sequence[int] | None = None,
 ) -> Job:
     """A job under a protocol; a typing slip in a name is found here, not in a worker."""
-    described = get_arm(arm).describe()
+    described = {} if arm.startswith(PREFIX) else get_arm(arm).describe()
+    if arm.startswith(PREFIX) and arm not in PROBES:
+        raise ValueError(f"unknown probe {arm!r}; choose from {', '.join(sorted(PROBES))}")
     determinants = {"protocol": protocol.determinants(), "arm": described}
     return Job(
         corpus,
@@ -210,6 +214,10 @@ def _execute(job: Job, protocol: Protocol | None) -> Outcome:
     if protocol is None:
         stated = json.loads(job.determinants).get("protocol", {})
         protocol = Protocol(**stated) if stated else PROTOCOL
+    if job.arm.startswith(PREFIX):
+        began = time.perf_counter()
+        made = PROBES[job.arm](job, protocol)
+        return Outcome(made, time.perf_counter() - began, environment())
     arm = get_arm(job.arm)
     of = problem(job.corpus, protocol)
     truth = true_var(of, protocol)
