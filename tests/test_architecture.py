@@ -16,6 +16,8 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 # A room is a module or a folder of the package; it imports only from rooms above it.
 ROOMS = [
     "numerics",
+    "weighted",
+    "special",
     "quadrature",
     "predictive",
     "laws",

@@ -115,5 +115,5 @@ def test_a_question_leads_back_to_original_units() -> None:
     assert original_units(LAW, at_lead("x")) is LAW
     event = EventLaw(np.log([[0.3, 0.7]]))
     assert original_units(event, at_lead("x") > 2) is event
-    with pytest.raises(ValueError, match="answered by a GaussianLaw, got a EventLaw"):
+    with pytest.raises(ValueError, match="answered by the law of a number, got a EventLaw"):
         original_units(event, at_lead("x").log1p())

@@ -5,6 +5,7 @@ from scrollmt.forecaster import Forecaster, load
 from scrollmt.heads import Categorical, Event, Gaussian, Ordinal
 from scrollmt.inputs import calendar, current, lags, one_hot
 from scrollmt.joint import JointLaw
+from scrollmt.likelihoods import Censored, Count, Poisson, StudentT
 from scrollmt.model import Model, rescale_task
 from scrollmt.objective import composed, data_terms, shared_cavity
 from scrollmt.observables import at_lead, over_window
@@ -17,6 +18,8 @@ from scrollmt.windows import Windowing
 __all__ = [
     "Backtest",
     "Categorical",
+    "Censored",
+    "Count",
     "Event",
     "EventLaw",
     "Forecaster",
@@ -26,7 +29,9 @@ __all__ = [
     "Model",
     "Ordinal",
     "OrdinalLaw",
+    "Poisson",
     "Preset",
+    "StudentT",
     "TransformedLaw",
     "Windowing",
     "at_lead",

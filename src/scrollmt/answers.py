@@ -18,6 +18,7 @@ from typing import Any
 import pandas as pd
 
 from scrollmt.joint import JointLaw, Laws
+from scrollmt.laws import RealLaw
 from scrollmt.observables import Bands, Observable, Value
 from scrollmt.predictive import DiscreteLaw, EventLaw, GaussianLaw, Law
 from scrollmt.series import duration
@@ -105,7 +106,7 @@ class Forecast:
 
 def _numbers(law: Law, asked: Observable, level: float) -> dict[str, Any]:
     """The answer as cells of a table."""
-    if isinstance(law, GaussianLaw | TransformedLaw):
+    if isinstance(law, GaussianLaw | RealLaw | TransformedLaw):
         lower, upper = law.interval(level)
         return {
             "units": asked.original_units if isinstance(asked, Value) else None,
@@ -122,7 +123,7 @@ def _numbers(law: Law, asked: Observable, level: float) -> dict[str, Any]:
 
 def _answer(law: Law, asked: Observable, level: float) -> str:
     """The answer in words."""
-    if isinstance(law, GaussianLaw | TransformedLaw):
+    if isinstance(law, GaussianLaw | RealLaw | TransformedLaw):
         cells = _numbers(law, asked, level)
         units = f" {cells['units']}" if isinstance(asked, Value) and asked.units else ""
         return (

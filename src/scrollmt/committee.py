@@ -1,6 +1,6 @@
 """Laws at new windows: the members who speak for a task, mixed, in the user's units.
 
-    x ──▶ (mean, var) by member ──▶ laws by member ──▶ mixed by task ──▶ offset + scale * y
+    x ──▶ (mean, var) by member ──▶ laws of offset + scale * y by member ──▶ mixed by task
 
 The members of coupled tasks are the same for all of them, and their joint law goes the same way.
 """
@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 from scrollmt.intake import Scales
 from scrollmt.joint import JointLaw, Laws
 from scrollmt.model import Model
-from scrollmt.predictive import GaussianLaw, Law, mix
+from scrollmt.predictive import Law, mix
 from scrollmt.store import ENABLE_X64
 
 # Inputs are padded to a power of four, so that ten sizes serve every number of windows.
@@ -41,15 +41,17 @@ def laws(
         heads = {name: task.head for name, task in member.tasks.items()}
         # Cut to size only afterwards: the head's arithmetic is compiled for padded sizes.
         for name in names:
-            spoken[name].append(heads[name].law(*latent[name])[: len(x)])
+            head, line = heads[name], latent[name]
+            if name in scales.offset:
+                law = head.rescaled_law(*line, scales.offset[name], scales.scale[name])
+            else:
+                law = head.law(*line)
+            spoken[name].append(law[: len(x)])
         for coupling in member.couplings:
             if coupling.names[0] in names:
                 joint = coupling.law(heads, latent)[: len(x)]
                 coupled.setdefault(coupling.names, []).append(joint)
     mixed = {name: mix(said) for name, said in spoken.items()}
-    for name, law in mixed.items():
-        if isinstance(law, GaussianLaw):
-            mixed[name] = law.affine(scales.offset[name], scales.scale[name])
     return Laws(
         mixed,
         (

@@ -329,11 +329,13 @@ class Forecaster(BaseEstimator):
     @staticmethod
     def _nll(rows: intake.Rows, laws: Laws) -> float:
         """Mean NLL added over the tasks that have labels; joint over those that are coupled."""
-        weights = rows.weights
-        seen = {name: np.where(weights[name] > 0, y, np.nan) for name, y in rows.labels.items()}
+        labels, weights = dict(rows.labels), rows.weights
+        for group in laws.coupled:
+            # What stands where a label is missing must not speak for the others.
+            labels |= {n: np.where(weights[n] > 0, labels[n], np.nan) for n in group.names}
         return -sum(
             float(scores.average(terms, weights[name]))
-            for name, terms in laws.log_prob(seen).items()
+            for name, terms in laws.log_prob(labels).items()
             if weights[name].any()
         )
 
@@ -365,10 +367,16 @@ class _ProgressLine:
         print(end=self.end, file=sys.stderr, flush=True)
 
 
-def load(path: str | os.PathLike, *, backbone: Backbone | None = None) -> Forecaster:
+def load(
+    path: str | os.PathLike,
+    *,
+    backbone: Backbone | None = None,
+    heads: Mapping[str, AbstractHead] | None = None,
+) -> Forecaster:
     """A fitted `Forecaster` from the folder that `save` wrote; predictions are bit-identical.
 
-    `backbone` is needed only for a model that was fitted with a module of your own. Validation
-    windows of your own are not stored: set `validation` before you fit the model anew.
+    `backbone` and `heads` (by task) are needed only for a model that was fitted with modules of
+    your own: give them as you did for the fit. Validation windows of your own are not stored: set
+    `validation` before you fit the model anew.
     """
-    return store.load_estimator(Forecaster, path, backbone)
+    return store.load_estimator(Forecaster, path, backbone, heads)

@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from scipy.special import ndtri
 
+from scrollmt.laws import HeadLaw
 from scrollmt.numerics import LOG_SQRT_2PI, log_bucket_mass
 from scrollmt.predictive import (
     CategoricalLaw,
@@ -29,13 +30,19 @@ from scrollmt.predictive import (
     class_labels,
     real_labels,
 )
+from scrollmt.quadrature import log_expected
+from scrollmt.weighted import weighted_moments
 
 PROBIT_BASE_SCALE = 1.005
 _PIECE = 4**8
 
 
 class AbstractHead(eqx.Module):
-    """One observable's likelihood."""
+    """One observable's likelihood: a class with `log_predictive(y, mean, var)`.
+
+    Everything else has a default that suits a real number: labels are read as such, fitted in
+    the units that they come in, and the law that a user reads knows its log score.
+    """
 
     @property
     def rows(self) -> int:
@@ -43,16 +50,66 @@ class AbstractHead(eqx.Module):
         return 1
 
     @abc.abstractmethod
-    def read_labels(self, name: str, values: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Labels with a harmless value where missing, and which of them are observed."""
-
-    @abc.abstractmethod
     def log_predictive(self, y: Array, mean: Array, var: Array) -> Array:
         """Log score of each label under the plate predictive, in nats."""
 
-    @abc.abstractmethod
+    def read_labels(self, name: str, values: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Labels with a harmless value where missing, and which of them are observed."""
+        y = real_labels(values, len(values), f"task {name!r}")
+        if np.isinf(y).any():
+            row = int(np.flatnonzero(np.isinf(y))[0])
+            raise ValueError(
+                f"task {name!r}: row {row} is infinite; use NaN for a missing label or drop the row"
+            )
+        seen = ~np.isnan(y)
+        return np.where(seen, y, self.harmless), seen
+
+    @property
+    def harmless(self) -> float:
+        """A label with a finite score, to stand where one is missing."""
+        return 0.0
+
+    @property
+    def takes_bounds(self) -> bool:
+        """Whether a label may be a pair, a lower and an upper bound of a value."""
+        return False
+
+    def units(self, labels: np.ndarray, weight: np.ndarray) -> tuple[float, float] | None:
+        """Centre and spread by which targets are shifted and scaled for training, or None."""
+        return None
+
+    def started(self, y: Array, weight: Array) -> Self:
+        """The head at the values that training starts from, given the training labels."""
+        return self
+
     def law(self, mean: np.ndarray, var: np.ndarray) -> Law:
         """The plate predictives as the law a user reads."""
+        return HeadLaw(self, mean, var)
+
+    def rescaled_law(self, mean: np.ndarray, var: np.ndarray, offset: float, scale: float) -> Law:
+        """The law of `offset + scale * y`, for a head that was fitted to y."""
+        law: Any = self.law(mean, var)
+        return law.affine(offset, scale)
+
+
+class AbstractQuadrature(AbstractHead):
+    """A head that is known by its likelihood alone; the belief is integrated out numerically.
+
+    See `scrollmt.quadrature` for what that asks of `log_likelihood`.
+    """
+
+    @abc.abstractmethod
+    def log_likelihood(self, y: Array, a: Array) -> Array:
+        """log p(y | a) in nats, elementwise, for a latent value `a`."""
+
+    def log_predictive(self, y: Array, mean: Array, var: Array) -> Array:
+        return log_expected(self.log_likelihood, y, mean, var)
+
+
+def mean_and_sd(labels: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+    """Weighted mean and standard deviation of the labels with positive weight."""
+    mean, sd = weighted_moments(labels, weight)
+    return float(mean), float(sd)
 
 
 class Gaussian(AbstractHead):
@@ -72,15 +129,8 @@ class Gaussian(AbstractHead):
     def predictive_var(self, var: Array) -> Array:
         return jnp.exp(2.0 * self.log_sigma_obs) + var
 
-    def read_labels(self, name: str, values: Any) -> tuple[np.ndarray, np.ndarray]:
-        y = real_labels(values, len(values), f"task {name!r}")
-        if np.isinf(y).any():
-            row = int(np.flatnonzero(np.isinf(y))[0])
-            raise ValueError(
-                f"task {name!r}: row {row} is infinite; use NaN for a missing label or drop the row"
-            )
-        seen = ~np.isnan(y)
-        return np.where(seen, y, 0.0), seen
+    def units(self, labels: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+        return mean_and_sd(labels, weight)
 
     def log_predictive(self, y: Array, mean: Array, var: Array) -> Array:
         total = self.predictive_var(var)

@@ -18,13 +18,12 @@ import numpy as np
 import pandas as pd
 
 from scrollmt.couplings import Groups
-from scrollmt.heads import AbstractHead, AbstractProbit, Categorical, Gaussian
+from scrollmt.heads import AbstractHead, AbstractProbit, Categorical
 from scrollmt.objective import Data
 from scrollmt.predictive import real_labels
+from scrollmt.weighted import is_constant, weighted_moments
 from scrollmt.windows import Windows
 
-# A spread below this share of the values is rounding noise, not a signal.
-ROUNDING = 1e-14
 # Standardised values and weights up to here: their squares, added up, still fit a float32.
 FARTHEST = 1e12
 # Without division by the sd, a target this far from unit sd is beyond the fixed learning rate.
@@ -155,7 +154,7 @@ def read_targets(
     labels, seen = {}, {}
     for name, head in heads.items():
         values = _array(columns[name], f"{what}: task {name!r}")
-        if values.shape != (rows,):
+        if values.shape != (rows,) and not (head.takes_bounds and values.shape == (rows, 2)):
             raise ValueError(
                 f"{what}: task {name!r} has labels of shape {values.shape}, but X has {rows} rows, "
                 f"so ({rows},) is expected; one label a window, NaN where it is missing"
@@ -241,13 +240,6 @@ def hold_out(rows: Rows, share: float, seed: int) -> tuple[Rows, Rows]:
     return rows.take(np.sort(order[held_out:])), rows.take(np.sort(order[:held_out]))
 
 
-def _is_constant(values: np.ndarray) -> np.ndarray:
-    """Whether each column differs by no more than rounding."""
-    low, high = values.min(axis=0), values.max(axis=0)
-    # Halves, since the difference of two huge values may not fit a float.
-    return np.asarray(high / 2 - low / 2 <= ROUNDING * np.maximum(np.abs(low), np.abs(high)))
-
-
 def check_learnable(
     labels: Mapping[str, np.ndarray],
     weights: Mapping[str, np.ndarray],
@@ -261,7 +253,8 @@ def check_learnable(
                 f"task {name!r} has no observed label of positive weight in the training part "
                 f"(of {labels[name].size} windows); leave the task out"
             )
-        if not _is_constant(seen):
+        # Bounds of censored labels come in pairs, which may be infinite.
+        if not (is_constant(seen) if seen.ndim == 1 else (seen == seen[0]).all()):
             continue
         if isinstance(head, (AbstractProbit, Categorical)):
             raise ValueError(
@@ -269,12 +262,12 @@ def check_learnable(
                 f"({seen.size} labels): at least two classes are needed to learn a boundary; "
                 "leave the task out or fit on windows that show more classes"
             )
-        if isinstance(head, Gaussian):
-            raise ValueError(
-                f"task {name!r} is constant ({seen[0]:g}) in the training part "
-                f"({seen.size} labels): there is nothing to forecast, and no scale to learn; "
-                "leave the task out"
-            )
+        shown = f"{seen[0]:g}" if seen.ndim == 1 else f"all beyond one limit, {seen[0]}"
+        raise ValueError(
+            f"task {name!r} is constant ({shown}) in the training part "
+            f"({len(seen)} labels): there is nothing to forecast, and no scale to learn; "
+            "leave the task out"
+        )
 
 
 def check_validation(weights: Mapping[str, np.ndarray]) -> None:
@@ -296,7 +289,8 @@ def check_validation(weights: Mapping[str, np.ndarray]) -> None:
 
 @dataclass(frozen=True)
 class Scales:
-    """Training-set statistics: inputs are standardised, Gaussian targets shifted and scaled.
+    """Training-set statistics: inputs are standardised, targets shifted and scaled where their
+    head has units.
 
     A constant input column has sd zero and is ignored, then and later: nothing was learned
     about what a change in it means.
@@ -310,12 +304,13 @@ class Scales:
     @classmethod
     def of(cls, rows: Rows, heads: Mapping[str, AbstractHead], *, scale_targets: bool) -> Scales:
         """Weighted, so that a row of weight two counts as that row twice."""
-        mean, sd = _moments(rows.x, np.mean([rows.weights[name] for name in heads], axis=0))
+        mean, sd = weighted_moments(rows.x, np.mean([rows.weights[name] for name in heads], axis=0))
         offset, scale = {}, {}
         for name, head in heads.items():
-            if not isinstance(head, Gaussian):
+            units = head.units(rows.labels[name], rows.weights[name])
+            if units is None:
                 continue
-            centre, spread = (float(m) for m in _moments(rows.labels[name], rows.weights[name]))
+            centre, spread = units
             if not 1e-150 < spread < 1e150:
                 raise ValueError(
                     f"task {name!r} has sd {spread:g} in the training part, whose square does "
@@ -357,12 +352,14 @@ class Scales:
         y = {}
         for name, values in rows.labels.items():
             if name in self.offset:
-                shifted = np.where(rows.weights[name] > 0, values - self.offset[name], 0.0)
-                scaled = shifted / self.scale[name]
-                if not (np.abs(scaled) <= FARTHEST).all():
-                    row = int(np.argmax(np.abs(scaled)))
+                kept = (rows.weights[name] > 0).reshape(-1, *(1,) * (values.ndim - 1))
+                scaled = np.where(kept, values - self.offset[name], 0.0) / self.scale[name]
+                # An infinite bound says that there is none on that side.
+                bad = np.isfinite(values) & ~(np.abs(scaled) <= FARTHEST)
+                if bad.any():
+                    at = tuple(np.argwhere(bad)[np.argmax(np.abs(scaled[bad]))])
                     raise ValueError(
-                        f"{what}Y: task {name!r} is {values[row]:g} at row {row}, but had mean "
+                        f"{what}Y: task {name!r} is {values[at]:g} at row {at[0]}, but had mean "
                         f"{self.offset[name]:g} in the training part, where its unit is "
                         f"{self.scale[name]:g}; check its units, or use preset='default', which "
                         "divides targets by their sd"
@@ -375,19 +372,3 @@ class Scales:
             y,
             {name: jnp.asarray(w, dtype) for name, w in rows.weights.items()},
         )
-
-
-def _moments(values: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted mean and sd over the first axis, sd zero where only rounding differs.
-
-    Rows of weight zero do not count. Shares and relative deviations, so that neither sum nor
-    square leaves the range of a float where the result does not.
-    """
-    kept = weight > 0
-    values, share = values[kept], weight[kept] / weight[kept].sum()
-    constant = _is_constant(values)
-    mean = np.where(constant, values[0], share @ values)
-    centred = values - mean
-    reach = np.where(constant, 1.0, np.abs(centred).max(axis=0))
-    sd = reach * np.sqrt(share @ (centred / reach) ** 2)
-    return mean, np.where(constant, 0.0, sd)

@@ -155,14 +155,17 @@ def _train_group(
     # Keyed by name, so that a candidate starts alike whichever others are tried with it.
     tag = zlib.crc32(label.encode())
     starts, run_keys = [], []
-    for key in keys:
+    for place, key in enumerate(keys):
+        mine = train if train.x.ndim == 2 else jax.tree.map(lambda a, i=place: a[i], train)
+        # A head may start from what its own training labels look like, never from those of others.
+        begun = {n: head.started(mine.y[n], mine.weight[n]) for n, head in heads.items()}
         for start_key in jax.random.split(jax.random.fold_in(key, tag), preset.starts):
             net_key, task_key, run_key = jax.random.split(start_key, 3)
             shape = members[0].architecture
             net = backbone if backbone is not None else shape.build(in_size, net_key)
             start = build(
                 net,
-                heads,
+                begun,
                 features=features_of(net, in_size),
                 belief=belief,
                 key=task_key,

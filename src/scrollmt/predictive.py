@@ -88,7 +88,7 @@ def _set(law: Any, name: str, value: Numbers, ndim: int) -> np.ndarray:
     return array
 
 
-def _probabilities(p: Numbers, name: str) -> np.ndarray:
+def probabilities(p: Numbers, name: str) -> np.ndarray:
     array = np.asarray(p, dtype=np.float64)
     if array.ndim > 1:
         raise ValueError(f"{name} has shape {array.shape}: pass a scalar or a 1-d array")
@@ -225,7 +225,7 @@ class GaussianLaw(Law):
 
     def quantile(self, p: Numbers) -> np.ndarray:
         """(N,) for a scalar `p`, (N, len(p)) for a 1-d one; infinite at p = 0 and 1."""
-        return self._at(ndtri(_probabilities(p, "p")))
+        return self._at(ndtri(probabilities(p, "p")))
 
     def interval(self, level: Numbers) -> tuple[np.ndarray, np.ndarray]:
         """Central interval mean -+ z sd, z = z_{(1+level)/2}, as (lower, upper) like `quantile`."""
@@ -249,7 +249,7 @@ class GaussianLaw(Law):
 
 def central_z(level: Numbers) -> np.ndarray:
     """z with P(|Z| <= z) = level for a standard normal Z, from the left tail for accuracy."""
-    return np.asarray(-ndtri(0.5 * (1.0 - _probabilities(level, "level"))))
+    return np.asarray(-ndtri(0.5 * (1.0 - probabilities(level, "level"))))
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
@@ -343,7 +343,7 @@ class OrderedLaw(DiscreteLaw):
 
     def quantile(self, p: Numbers) -> np.ndarray:
         """Smallest class with cdf >= p: (N,) for a scalar `p`, (N, len(p)) for a 1-d one."""
-        levels = _probabilities(p, "p")
+        levels = probabilities(p, "p")
         below = self.cdfs[:, :-1, None] < np.atleast_1d(levels)
         classes = below.sum(axis=1)
         return classes if levels.ndim else classes[:, 0]

@@ -3,7 +3,7 @@ r"""Scores of laws against labels: one value a forecast, reduced only where a na
 All are negatively oriented (lower is better) but for ``accuracy`` and ``coverage``:
 
     log_score  -log p(y)                                                     nats
-    crps       int (F(t) - 1{y <= t})^2 dt, closed form for the Gaussian     units of y
+    crps       int (F(t) - 1{y <= t})^2 dt, closed form where there is one   units of y
     brier      (P(event) - y)^2, one term, between 0 and 1                   event
     rps        sum_{r<R-1} (P(Y <= r) - 1{y <= r})^2, between 0 and R-1      ordinal, event
 
@@ -12,6 +12,10 @@ plain sum, not divided by R-1; so the RPS of a two-bucket law is its Brier score
 
     coverage(a)     share of y inside mean -+ z_{(1+a)/2} sd
     coverage_error  mean over a in {0.05, 0.10, .., 0.95} of |coverage(a) - a|
+
+Other laws of a number are covered where F(y) lies between (1 - a)/2 and (1 + a)/2. A value that
+has a mass of its own (a count, a detection limit) counts by the share of (P(Y < y), P(Y <= y)) that
+lies there, so that coverage is the level for the true law, whatever its atoms.
 
 Shapes: labels and elementwise scores are (N,). A missing label gives NaN and is left out of
 every mean; with no label left, or no weight, a mean is NaN.
@@ -25,6 +29,8 @@ import numpy as np
 import scoringrules
 from jaxtyping import Float, PRNGKeyArray
 
+from scrollmt.laws import HeadLaw, RealLaw
+from scrollmt.likelihoods import CensoredLaw, CountLaw, StudentTLaw
 from scrollmt.predictive import (
     CategoricalLaw,
     DiscreteLaw,
@@ -36,6 +42,7 @@ from scrollmt.predictive import (
     OrderedLaw,
     OrdinalLaw,
     central_z,
+    probabilities,
     real_labels,
 )
 
@@ -78,20 +85,65 @@ def log_score(law: Law, y: Numbers) -> Vector:
     return -law.log_prob(y)
 
 
+@singledispatch
 def crps(law: Law, y: Numbers) -> Vector:
-    """Continuous ranked probability score of a Gaussian law, in the units of y."""
-    law = _as(GaussianLaw, law, "crps", "its discrete counterpart is rps")
+    """Continuous ranked probability score of a law of a number, in the units of y."""
+    raise TypeError(
+        f"crps is not defined for a {type(law).__name__}: the counterpart of classes is rps"
+    )
+
+
+@crps.register
+def _(law: GaussianLaw, y: Numbers) -> Vector:
     labels = real_labels(y, len(law))
     return np.asarray(scoringrules.crps_normal(labels, law.mean, law.sd, backend="numpy"))
 
 
+@crps.register
+def _(law: StudentTLaw, y: Numbers) -> Vector:
+    labels = real_labels(y, len(law))
+    out = np.empty(len(law))
+    for rows, mean, sd, weight in law.normal_mixture():
+        shares = np.broadcast_to(weight, mean.shape)
+        out[rows] = scoringrules.crps_mixnorm(labels[rows], mean, sd, shares, backend="numpy")
+    return out
+
+
+@crps.register
+def _(law: CensoredLaw, y: Numbers) -> Vector:
+    return law.crps(y)
+
+
+@crps.register
+def _(law: CountLaw, y: Numbers) -> Vector:
+    return law.crps(y)
+
+
 def covered(law: Law, y: Numbers, levels: Numbers) -> np.ndarray:
-    """1.0 where y lies in the central interval, else 0.0: (N,) for a scalar level, or (N, L)."""
-    law = _as(GaussianLaw, law, "coverage", "central intervals belong to Gaussian laws")
+    """1.0 where y lies in the central interval, else 0.0: (N,) for a scalar level, or (N, L).
+
+    A share between the two where y has a mass that the interval's end cuts.
+    """
+    if isinstance(law, RealLaw):
+        return _share_covered(law, y, levels)
+    law = _as(GaussianLaw, law, "coverage", "central intervals belong to laws of a number")
     distance = np.abs(law.standardise(y))
     z = central_z(levels)
     distance = distance if z.ndim == 0 else distance[:, None]
     return np.where(np.isnan(distance), np.nan, distance <= z)
+
+
+def _share_covered(law: RealLaw, y: Numbers, levels: Numbers) -> np.ndarray:
+    level = probabilities(levels, "level")
+    low, high = law.cdf_pair(y)
+    if level.ndim:
+        low, high = low[:, None], high[:, None]
+    start, stop = 0.5 * (1.0 - level), 0.5 * (1.0 + level)
+    mass = high - low
+    inside = np.minimum(high, stop) - np.maximum(low, start)
+    share = np.maximum(inside, 0.0) / np.where(mass > 0.0, mass, 1.0)
+    share = np.where(mass > 0.0, share, (low >= start) & (high <= stop))
+    return np.where(np.isnan(low), np.nan, share)
 
 
 def coverage(law: Law, y: Numbers, levels: Numbers, weight: Numbers = None) -> np.ndarray:
@@ -107,7 +159,11 @@ def coverage_error(law: Law, y: Numbers, weight: Numbers = None) -> float:
 
 def squared_error(law: Law, y: Numbers) -> Vector:
     """(y - mean)^2."""
-    law = _as(GaussianLaw, law, "squared_error", "only a Gaussian law has a mean")
+    if not isinstance(law, GaussianLaw | StudentTLaw | CountLaw):
+        raise TypeError(
+            f"squared_error is not defined for a {type(law).__name__}: "
+            "only laws of a number that is always recorded have a mean to compare with"
+        )
     return (real_labels(y, len(law)) - law.mean) ** 2
 
 
@@ -141,26 +197,37 @@ def _where_seen(labels: np.ndarray, score: Numbers) -> Vector:
 def pit(law: Law, y: Numbers, key: PRNGKeyArray | None = None) -> Vector:
     """Probability integral transform: uniform on (0, 1) when the law is the truth.
 
-    Gaussian: F(y). Ordered classes: (1 - u) P(Y < y) + u P(Y <= y) with u uniform, drawn
-    from `key`, which is needed there and only there.
+    F(y) where y has no mass. Else, as for ordered classes and counts, (1 - u) P(Y < y) +
+    u P(Y <= y) with u uniform, drawn from `key`, which is needed there and only there.
     """
     if isinstance(law, GaussianLaw):
         return law.cdf(y)
-    law = _as(OrderedLaw, law, "pit", "classes need an order")
+    if isinstance(law, RealLaw):
+        low, high = law.cdf_pair(y)
+    else:
+        low, high = _class_pair(_as(OrderedLaw, law, "pit", "classes need an order"), y)
+    if np.array_equal(low, high, equal_nan=True):
+        return low
     if key is None:
-        raise ValueError("pit of a discrete law is randomised: pass key=jax.random.key(...)")
-    labels = law.labels(y)
+        raise ValueError("pit is randomised where y has a mass: pass key=jax.random.key(...)")
     u = np.asarray(jax.random.uniform(key, (len(law),)), dtype=np.float64)
+    return (1.0 - u) * low + u * high
+
+
+def _class_pair(law: OrderedLaw, y: Numbers) -> tuple[Vector, Vector]:
+    """P(Y < y) and P(Y <= y)."""
+    labels = law.labels(y)
     table = np.pad(law.cdfs, ((0, 0), (1, 0)))
     rows, at = np.arange(len(law)), np.maximum(labels, 0)
-    return _where_seen(labels, (1.0 - u) * table[rows, at] + u * table[rows, at + 1])
+    return _where_seen(labels, table[rows, at]), _where_seen(labels, table[rows, at + 1])
 
 
 def summarise(law: Law, y: Numbers, weight: Numbers = None) -> dict[str, float]:
     """The metrics that suit the law, as weighted means over the labels that are there.
 
-    Gaussian: nll, coverage_error, coverage_50, coverage_90, crps, rmse. Event: nll, accuracy,
-    brier. Ordinal: nll, accuracy, rps. Categorical: nll, accuracy.
+    Gaussian, Student-t, counts: nll, coverage_error, coverage_50, coverage_90, crps, rmse.
+    Censored: those without rmse. Event: nll, accuracy, brier. Ordinal: nll, accuracy, rps.
+    Categorical: nll, accuracy. The law of a head of your own without one: nll.
     """
 
     def mean(values: np.ndarray) -> float:
@@ -178,7 +245,19 @@ def _metrics(law: Law, y: Numbers, mean: Mean, weight: Numbers) -> dict[str, flo
 
 
 @_metrics.register
-def _(law: GaussianLaw, y: Numbers, mean: Mean, weight: Numbers) -> dict[str, float]:
+def _(law: CensoredLaw, y: Numbers, mean: Mean, weight: Numbers) -> dict[str, float]:
+    return {
+        "coverage_error": coverage_error(law, y, weight),
+        "coverage_50": mean(covered(law, y, 0.5)),
+        "coverage_90": mean(covered(law, y, 0.9)),
+        "crps": mean(crps(law, y)),
+    }
+
+
+@_metrics.register(GaussianLaw)
+@_metrics.register(StudentTLaw)
+@_metrics.register(CountLaw)
+def _(law: Law, y: Numbers, mean: Mean, weight: Numbers) -> dict[str, float]:
     return {
         "coverage_error": coverage_error(law, y, weight),
         "coverage_50": mean(covered(law, y, 0.5)),
@@ -186,6 +265,11 @@ def _(law: GaussianLaw, y: Numbers, mean: Mean, weight: Numbers) -> dict[str, fl
         "crps": mean(crps(law, y)),
         "rmse": float(np.sqrt(mean(squared_error(law, y)))),
     }
+
+
+@_metrics.register
+def _(law: HeadLaw, y: Numbers, mean: Mean, weight: Numbers) -> dict[str, float]:
+    return {}
 
 
 @_metrics.register

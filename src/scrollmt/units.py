@@ -1,11 +1,12 @@
-r"""Laws in original units: what a Gaussian law of ``y = T(x)`` says about x itself.
+r"""Laws in original units: what the law of a number ``y = T(x)`` says about x itself.
 
 For the increasing maps T of ``scrollmt.transforms`` (the identity included),
 
     cdf_x(x) = cdf_y(T(x)),    quantile_x(p) = T^{-1}(quantile_y(p)),
     log p_x(x) = log p_y(T(x)) + log T'(x),    x_n = T^{-1}(y_n) for draws.
 
-The median and central intervals go over as quantiles do. The mean does not (it is not the
+Where y has a mass (a detection limit, a count) so has x, and no slope belongs to it. The median
+and central intervals go over as quantiles do. The mean does not (it is not the
 inverse of the mean), and is not offered. Shapes as in ``scrollmt.predictive``.
 """
 
@@ -19,6 +20,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, PRNGKeyArray
 
+from scrollmt.laws import RealLaw
 from scrollmt.observables import Observable, Value
 from scrollmt.predictive import GaussianLaw, Law, Numbers, mix, real_labels
 from scrollmt.transforms import Transform
@@ -31,7 +33,7 @@ Vector = Float[np.ndarray, " N"]
 class TransformedLaw(Law):
     """N forecasts of x, given the law of ``transform(x)``."""
 
-    law: GaussianLaw
+    law: GaussianLaw | RealLaw
     transform: Transform
 
     def __len__(self) -> int:
@@ -48,12 +50,13 @@ class TransformedLaw(Law):
                 "mix: the laws come from different transforms: "
                 f"{sorted(one.describe('x') for one in transforms)}"
             )
-        return cls(mix([one.law for one in laws]), laws[0].transform)
+        inner: GaussianLaw | RealLaw = mix([one.law for one in laws])
+        return cls(inner, laws[0].transform)
 
     @property
     def median(self) -> Vector:
         """The value that is exceeded half of the time."""
-        return self.transform.inverse(self.law.mean)
+        return self.transform.inverse(self.law.quantile(0.5))
 
     def quantile(self, p: Numbers) -> np.ndarray:
         """(N,) for a scalar `p`, (N, len(p)) for a 1-d one."""
@@ -71,10 +74,14 @@ class TransformedLaw(Law):
     def log_prob(self, x: Numbers) -> Vector:
         """Log density per original unit; -inf where x cannot occur, NaN where it is missing."""
         x = real_labels(x, len(self), "x")
-        density = self.law.log_prob(self.transform.forward(x))
+        y = self.transform.forward(x)
+        score = self.law.log_prob(y)
         # At the end of T's domain the slope is infinite, and the density of the law zero.
+        as_it_is = np.isneginf(score)
+        if isinstance(self.law, RealLaw):
+            as_it_is |= self.law.is_atom(y)
         with np.errstate(invalid="ignore"):
-            return np.where(np.isneginf(density), density, density + self.transform.log_slope(x))
+            return np.where(as_it_is, score, score + self.transform.log_slope(x))
 
     def sample(self, key: PRNGKeyArray, n: int) -> Float[np.ndarray, "n N"]:
         """(n, N) draws, in the precision that JAX is set to."""
@@ -94,9 +101,9 @@ def original_units(law: Law, asked: Observable) -> Law:
     """
     if not isinstance(asked, Value):
         return law
-    if not isinstance(law, GaussianLaw):
+    if not isinstance(law, GaussianLaw | RealLaw):
         raise ValueError(
-            f"'{asked}' is answered by a GaussianLaw, got a {type(law).__name__}: "
+            f"'{asked}' is answered by the law of a number, got a {type(law).__name__}: "
             "pass the law of the same task"
         )
     return TransformedLaw(law, asked.after) if asked.after.steps else law

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
+from scrollmt.heads import AbstractHead, Gaussian
 from scrollmt.intake import Scales
 from scrollmt.model import Backbone
 from scrollmt.store import parts
@@ -61,7 +62,10 @@ def save_estimator(fitted: Any, path: str | os.PathLike) -> None:
 
 
 def load_estimator(
-    make: Callable[..., Any], path: str | os.PathLike, backbone: Backbone | None
+    make: Callable[..., Any],
+    path: str | os.PathLike,
+    backbone: Backbone | None,
+    heads: Mapping[str, AbstractHead] | None = None,
 ) -> Any:
     """The estimator that `save_estimator` wrote; `make` is its class."""
     content, arrays = read_folder(path)
@@ -71,11 +75,11 @@ def load_estimator(
         for number, model in enumerate(content["members"]):
             mark = f"{number}/"
             own = {n.removeprefix(mark): a for n, a in arrays.items() if n.startswith(mark)}
-            members.append(parts.model_from_parts(model, own, backbone=backbone))
+            members.append(parts.model_from_parts(model, own, backbone=backbone, heads=heads))
         starts = {n.removeprefix("tasks"): a for n, a in arrays.items() if n.startswith("tasks")}
         tasks = {name: given["tasks"][name] for name in given["task_order"]}
         out = make(
-            parts.heads_from_parts(tasks, starts),
+            parts.heads_from_parts(tasks, starts, heads),
             preset=parts.preset_from_json(given["preset"]),
             belief=given["belief"],
             joint=given.get("joint"),
@@ -88,27 +92,36 @@ def load_estimator(
         )
         if content["recipe"] is not None:
             out.recipe = Recipe.from_dict(content["recipe"])
+            if set(out.recipe.tasks) != set(tasks):
+                raise ModelFolderError(f"{path}: the recipe asks {list(out.recipe.tasks)}")
         out.recipe_ = out.recipe
         out.tasks_ = dict(out.tasks)
         out.members_ = members
-        out.committee_ = {name: tuple(content["committee"][name]) for name in tasks}
+        places = range(len(members))
+        out.committee_ = {n: tuple(places[k] for k in content["committee"][n]) for n in tasks}
         out.model_ = out.members_[content["lead"]]
-        scales = content["scales"]
-        out.scales_ = Scales(
-            np.asarray(scales["x_mean"]),
-            np.asarray(scales["x_sd"]),
-            scales["offset"],
-            scales["scale"],
-        )
+        out.scales_ = _scales(content["scales"], content["members"][0]["in_size"], out.tasks)
         out.candidates_ = parts.table_from_dict(content["candidates"])
         out.history_ = parts.table_from_dict(content["history"])
         out.validation_nll_ = content["validation_nll"]
         out.stop_reason_ = content["stop_reason"]
         out.n_features_in_ = content["members"][0]["in_size"]
-        if content["feature_names"] is not None:
-            out.feature_names_in_ = np.asarray(content["feature_names"], dtype=object)
+        names = content["feature_names"]
+        if names is not None:
+            if len(names) != out.n_features_in_ or not all(isinstance(n, str) for n in names):
+                raise ModelFolderError(f"{path}: {names!r:.60} do not name the inputs")
+            out.feature_names_in_ = np.asarray(names, dtype=object)
     except ModelFolderError:
         raise
     except Exception as error:  # what a stranger wrote may be wrong in any way there is
         raise ModelFolderError(f"{path} is not a complete model folder: {error}") from error
     return out
+
+
+def _scales(stored: dict[str, Any], in_size: int, tasks: Mapping[str, AbstractHead]) -> Scales:
+    """Scales of the right names and sizes: a wrong one is told here, not by `predict`."""
+    mean, sd = (np.asarray(stored[k], dtype=float).reshape(in_size) for k in ("x_mean", "x_sd"))
+    names = {name for name, head in tasks.items() if isinstance(head, Gaussian)}
+    names |= set(stored["scale"])
+    offset, scale = ({n: float(stored[k][n]) for n in names} for k in ("offset", "scale"))
+    return Scales(mean, sd, offset, scale)

@@ -1,8 +1,8 @@
 """A model taken apart into a JSON description of its structure and its arrays by path, and back.
 
 What scrollmt owns (heads, beliefs, `Dense` backbones, presets) is rebuilt by name. A user's
-backbone is not code that a file could hold: the user gives it again, and its features at fixed
-points, stored beside its arrays, tell whether it is the same one.
+backbone or head is not code that a file could hold: the user gives it again. What it computes at
+fixed points, stored beside its arrays, tells whether it is the same one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -23,6 +23,7 @@ from scrollmt.beliefs import BELIEFS
 from scrollmt.couplings import Coupling, read_groups
 from scrollmt.fit import Schedule
 from scrollmt.heads import AbstractHead, Categorical, Event, Gaussian, Ordinal
+from scrollmt.likelihoods import Censored, Count, Poisson, StudentT
 from scrollmt.model import Backbone, Model, Task
 from scrollmt.presets import Architecture, Candidate, Preset
 from scrollmt.store.folder import Arrays, ModelFolderError
@@ -69,29 +70,38 @@ def preset_from_json(stored: str | dict[str, Any]) -> str | Preset:
     return Preset(**{**stored, "candidates": tuple(candidates), "schedule": schedule})
 
 
-def heads_to_parts(heads: Mapping[str, AbstractHead]) -> tuple[dict[str, Any], Arrays]:
+Heads = Mapping[str, AbstractHead]
+
+
+def heads_to_parts(heads: Heads) -> tuple[dict[str, Any], Arrays]:
     """Heads by name, and their parameters."""
-    described: dict[str, Any] = {}
-    for name, head in heads.items():
-        # A subclass may override anything, so only the very classes can be saved by name.
-        if type(head) not in (Gaussian, Event, Ordinal, Categorical):
-            raise ValueError(
-                f"task {name!r}: the head {type(head).__name__} is not one of scrollmt's own "
-                "(Gaussian, Event, Ordinal, Categorical) and could not be rebuilt from a file"
-            )
-        described[name] = {"kind": type(head).__name__}
-        if isinstance(head, (Ordinal, Categorical)):
-            described[name]["R"] = head.classes
-    return described, _arrays(dict(heads))
+    return {name: _describe(head) for name, head in heads.items()}, _arrays(dict(heads))
 
 
-def heads_from_parts(described: Mapping[str, Any], arrays: Arrays) -> dict[str, AbstractHead]:
-    filled = _filled({name: _head(stored) for name, stored in described.items()}, arrays)
+def heads_from_parts(
+    described: Mapping[str, Any], arrays: Arrays, given: Heads | None = None
+) -> dict[str, AbstractHead]:
+    """The heads of `heads_to_parts`; those of a user's own are `given` again, by task."""
+    made = {name: _head(name, stored, given) for name, stored in described.items()}
+    filled = _filled(made, arrays)
     # JAX sorts the keys of a mapping; the user's order is that of the description.
     return {name: filled[name] for name in described}
 
 
-def _head(stored: dict[str, Any]) -> AbstractHead:
+def _describe(head: AbstractHead) -> dict[str, Any]:
+    # A subclass may override anything, so only the very classes can be rebuilt by name.
+    kind = type(head)
+    if kind in (Gaussian, Event, StudentT, Poisson, Count):
+        return {"kind": kind.__name__}
+    if kind in (Ordinal, Categorical):
+        return {"kind": kind.__name__, "R": cast(Ordinal | Categorical, head).classes}
+    if kind is Censored:
+        limits = cast(Censored, head)
+        return {"kind": kind.__name__, "lower": limits.lower, "upper": limits.upper}
+    return {"kind": "given", "type": kind.__name__}
+
+
+def _head(name: str, stored: dict[str, Any], given: Heads | None) -> AbstractHead:
     match stored:
         case {"kind": "Gaussian"}:
             return Gaussian()
@@ -101,6 +111,22 @@ def _head(stored: dict[str, Any]) -> AbstractHead:
             return Ordinal(classes)
         case {"kind": "Categorical", "R": int(classes)}:
             return Categorical(classes)
+        case {"kind": "StudentT"}:
+            return StudentT()
+        case {"kind": "Poisson"}:
+            return Poisson()
+        case {"kind": "Count"}:
+            return Count()
+        case {"kind": "Censored", "lower": float() | None as low, "upper": float() | None as high}:
+            return Censored(low, high)
+        case {"kind": "given", "type": str(kind)}:
+            head = None if given is None else given.get(name)
+            if head is None or type(head).__name__ != kind:
+                raise ModelFolderError(
+                    f"task {name!r}: the head is a {kind}, which scrollmt cannot rebuild; pass "
+                    f"load(path, heads={{{name!r}: {kind}(...)}}) with one of the same structure"
+                )
+            return head
     raise ModelFolderError(f"unknown head {stored!r}")
 
 
@@ -132,6 +158,8 @@ def model_to_parts(model: Model, in_size: int) -> tuple[dict[str, Any], Arrays]:
     else:
         backbone = {"kind": "given", "type": type(model.backbone).__name__}
         arrays["probe"] = _probe(model, in_size)
+    given = {n: task.head for n, task in model.tasks.items() if heads[n]["kind"] == "given"}
+    arrays |= {f"head/{name}": _head_probe(head) for name, head in given.items()}
     description: dict[str, Any] = {
         "in_size": in_size,
         "features": features,
@@ -145,12 +173,16 @@ def model_to_parts(model: Model, in_size: int) -> tuple[dict[str, Any], Arrays]:
 
 
 def model_from_parts(
-    description: dict[str, Any], arrays: Arrays, *, backbone: Backbone | None = None
+    description: dict[str, Any],
+    arrays: Arrays,
+    *,
+    backbone: Backbone | None = None,
+    heads: Heads | None = None,
 ) -> Model:
     """The model of `model_to_parts`, bit for bit.
 
     A backbone that is not one of scrollmt's own has to be given as a module of the same
-    structure; its arrays are replaced by the stored ones.
+    structure, and so have such heads, by task; their arrays are replaced by the stored ones.
     """
     stored, in_size = description["backbone"], description["in_size"]
     own = stored["kind"] == "Dense"
@@ -172,7 +204,7 @@ def model_from_parts(
         )
     tasks = {}
     for name, task in description["tasks"].items():
-        head = _head(task["head"])
+        head = _head(name, task["head"], heads)
         belief = BELIEFS[task["belief"]].init(
             description["features"],
             jax.random.key(0),
@@ -183,7 +215,14 @@ def model_from_parts(
     paths = {n.removeprefix("model"): a for n, a in arrays.items() if n.startswith("model")}
     groups = read_groups(description.get("couplings"), {n: t.head for n, t in tasks.items()})
     model = _filled(Model(backbone, tasks, tuple(map(Coupling, groups))), paths)
-    # Same shapes, another activation: only what the module computes can tell.
+    # Same shapes, another activation: only what a module computes can tell.
+    for name, task in model.tasks.items():
+        probe = arrays.get(f"head/{name}")
+        if probe is not None and not _same(_head_probe(task.head), probe):
+            raise ModelFolderError(
+                f"task {name!r}: the head given ({type(task.head).__name__}) has the stored arrays "
+                "but computes something else than the saved one"
+            )
     if not own and not _same(_probe(model, in_size), arrays["probe"]):
         raise ModelFolderError(
             f"the backbone given ({type(backbone).__name__}) has the stored arrays but computes "
@@ -198,6 +237,15 @@ def _probe(model: Model, in_size: int) -> np.ndarray:
     points = np.sin(np.arange(1.0, 1.0 + 4 * in_size)).reshape(4, in_size)
     with jax.default_matmul_precision("highest"):
         return np.asarray(model.features(jnp.asarray(points, dtype)))
+
+
+def _head_probe(head: AbstractHead) -> np.ndarray:
+    """Log scores of the label that stands for a missing one: a fingerprint of a head."""
+    dtype = jnp.result_type(*(leaf for _, leaf in _leaves(head)), jnp.float32)
+    labels, _ = head.read_labels("probe", np.full(4, np.nan))
+    points = np.sin(np.arange(1.0, 1.0 + 4 * head.rows)).reshape(4, head.rows)
+    mean = jnp.asarray(points[:, 0] if head.rows == 1 else points, dtype)
+    return np.asarray(head.log_predictive(jnp.asarray(labels), mean, jnp.full(4, 0.3, dtype)))
 
 
 def _same(found: np.ndarray, stored: np.ndarray) -> bool:

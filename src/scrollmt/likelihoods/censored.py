@@ -1,0 +1,285 @@
+r"""Values that are not recorded beyond a limit: a Gaussian seen through a detector.
+
+The value $x = a + \sigma_\text{obs}\varepsilon$ is known where it lies between the limits, and
+known only to lie beyond one of them elsewhere. A label is a pair of bounds, equal where the value
+is known; with $V = \sigma_\text{obs}^2 + \text{var}$ the belief integrates out in closed form,
+
+$$m(\text{lo}, \text{hi}) = \begin{cases}
+  \mathcal{N}(\text{lo};\, \text{mean}, V) & \text{lo} = \text{hi},\\
+  \Phi\bigl((\text{hi} - \text{mean})/\sqrt V\bigr) -
+  \Phi\bigl((\text{lo} - \text{mean})/\sqrt V\bigr)
+  & \text{lo} < \text{hi}. \end{cases}$$
+
+Pairs go through a change of units as they are, infinite bounds included, and every row may have
+limits of its own. Shapes: labels `(N, 2)`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self, final
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+from scipy.special import log_ndtr, ndtr
+
+from scrollmt.heads import AbstractHead, Gaussian, mean_and_sd
+from scrollmt.laws import RealLaw, Vector
+from scrollmt.numerics import log_bucket_mass
+from scrollmt.predictive import GaussianLaw, Numbers, mix, real_labels
+
+Bounds = Float[np.ndarray, "N 2"]
+
+
+def read_bounds(y: Numbers, n: int, lower: float, upper: float, name: str = "y") -> Bounds:
+    """Labels as pairs of bounds, NaN where missing.
+
+    A plain label at a limit, or beyond it, is known to lie beyond; any other is known. Pairs are
+    taken as they are; -inf or inf is no bound.
+    """
+    given = np.asarray(y)
+    if given.ndim == 2:
+        pairs = np.stack([real_labels(given[:, j], n, name) for j in (0, 1)], axis=1)
+        missing = np.isnan(pairs).any(axis=1) | (np.isinf(pairs).all(axis=1))
+        bad = ~missing & ((pairs[:, 0] > pairs[:, 1]) | np.isposinf(pairs[:, 0]))
+        bad |= ~missing & np.isneginf(pairs[:, 1])
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            raise ValueError(
+                f"{name}: the bounds of row {row} are {pairs[row].tolist()}; a lower bound comes "
+                "first, and is equal to the upper one where the value is known"
+            )
+        return np.where(missing[:, None], np.nan, pairs)
+    values = real_labels(given, n, name)
+    low = np.where(values <= lower, -np.inf, np.where(values >= upper, upper, values))
+    high = np.where(values >= upper, np.inf, np.where(values <= lower, lower, values))
+    infinite = (low == high) & np.isinf(values)
+    if infinite.any():
+        row = int(np.flatnonzero(infinite)[0])
+        raise ValueError(
+            f"{name}: row {row} is {values[row]:g}, but there is no limit on that side; give the "
+            "head one, or use NaN for a missing label"
+        )
+    return np.stack([low, high], axis=1)
+
+
+class Censored(AbstractHead):
+    r"""A Gaussian value that is only recorded between detection limits.
+
+    Labels at or below `lower` count as somewhere below, those at or above `upper` as somewhere
+    above; leave a limit out where there is none. Limits are in the units of the labels. For
+    limits that differ from row to row give `(N, 2)` labels: lower and upper bound, equal where the
+    value is known, infinite on the side that is open.
+    """
+
+    gaussian: Gaussian
+    lower: float | None = eqx.field(static=True)
+    upper: float | None = eqx.field(static=True)
+
+    def __init__(
+        self, lower: float | None = None, upper: float | None = None, *, sigma_obs: float = 1.0
+    ):
+        for name, limit in (("lower", lower), ("upper", upper)):
+            if limit is not None and not math.isfinite(limit):
+                raise ValueError(f"{name} = {limit} is no limit; leave it out where there is none")
+        if lower is not None and upper is not None and not lower < upper:
+            raise ValueError(f"lower = {lower} must be below upper = {upper}")
+        self.gaussian = Gaussian(sigma_obs)
+        self.lower = None if lower is None else float(lower)
+        self.upper = None if upper is None else float(upper)
+
+    @property
+    def sigma_obs(self) -> Float[Array, ""]:
+        return self.gaussian.sigma_obs
+
+    @property
+    def takes_bounds(self) -> bool:
+        return True
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Both limits, infinite where there is none."""
+        lower = -math.inf if self.lower is None else self.lower
+        return lower, math.inf if self.upper is None else self.upper
+
+    def read_labels(self, name: str, values: Any) -> tuple[np.ndarray, np.ndarray]:
+        pairs = read_bounds(values, len(values), *self.limits, f"task {name!r}")
+        seen = ~np.isnan(pairs[:, 0])
+        return np.where(seen[:, None], pairs, 0.0), seen
+
+    def units(self, labels: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+        # A censored label counts as its limit: too near, but of the right order.
+        values = np.where(np.isfinite(labels[:, 0]), labels[:, 0], labels[:, 1])
+        return mean_and_sd(values, weight)
+
+    def log_predictive(self, y: Float[Array, "... 2"], mean: Array, var: Array) -> Array:
+        lo, hi = y[..., 0], y[..., 1]
+        known = lo == hi
+        density = self.gaussian.log_predictive(jnp.where(known, lo, 0.0), mean, var)
+        sd = jnp.sqrt(self.gaussian.predictive_var(var))
+
+        def edge(bound: Array, other: float) -> Array:
+            # Only finite bounds are differentiated; a known value has some other bucket here.
+            finite = jnp.isfinite(bound) & ~known
+            at = (jnp.where(finite, bound, 0.0) - mean) / sd
+            return jnp.where(finite, at, jnp.where(known, other, bound))
+
+        return jnp.where(known, density, log_bucket_mass(edge(lo, -jnp.inf), edge(hi, jnp.inf)))
+
+    def law(self, mean: np.ndarray, var: np.ndarray) -> CensoredLaw:
+        return self.rescaled_law(mean, var, 0.0, 1.0)
+
+    def rescaled_law(
+        self, mean: np.ndarray, var: np.ndarray, offset: float, scale: float
+    ) -> CensoredLaw:
+        # The limits are in the user's units already.
+        latent = self.gaussian.law(mean, var).affine(offset, scale)
+        return CensoredLaw(latent, *self.limits)
+
+    def __repr__(self) -> str:
+        given = {"lower": self.lower, "upper": self.upper}
+        shown = ", ".join(f"{k}={v:g}" for k, v in given.items() if v is not None)
+        return f"Censored({shown})"
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class CensoredLaw(RealLaw):
+    """What a detector with limits records of a Gaussian value: at a limit, all that is beyond.
+
+    `latent` is the law of the value itself, recorded or not. All else is about what is recorded:
+    min(max(x, lower), upper). An ensemble (`mix`) keeps the first two moments of the value, as for
+    Gaussian laws.
+    """
+
+    latent: GaussianLaw
+    lower: float = -math.inf
+    upper: float = math.inf
+
+    def __len__(self) -> int:
+        return len(self.latent)
+
+    def _rows(self, rows: np.ndarray) -> Self:
+        return type(self)(self.latent[rows], self.lower, self.upper)
+
+    @classmethod
+    def _mix(cls, laws: Sequence[Any]) -> Self:
+        limits = {(law.lower, law.upper) for law in laws}
+        if len(limits) > 1:
+            raise ValueError(f"mix: the laws have different limits: {sorted(limits)}")
+        return cls(mix([law.latent for law in laws]), *limits.pop())
+
+    def affine(self, offset: float, scale: float) -> Self:
+        """The law of `offset + scale * y`, limits included, for scale > 0."""
+        limits = (offset + scale * limit for limit in (self.lower, self.upper))
+        return type(self)(self.latent.affine(offset, scale), *limits)
+
+    @property
+    def below(self) -> Vector:
+        """Chance that the value lies at or below the lower limit."""
+        return self.latent.cdf(self.lower)
+
+    @property
+    def above(self) -> Vector:
+        """Chance that the value lies at or above the upper limit."""
+        return ndtr(-self.latent.standardise(self.upper))
+
+    def _moments(self) -> tuple[Vector, Vector]:
+        """Mean and variance of what is recorded, in units of the latent sd around its mean."""
+        a, b = (self.latent.standardise(limit) for limit in (self.lower, self.upper))
+        inside = np.exp(_log_mass(a, b))
+        density = [np.exp(-0.5 * z**2) / math.sqrt(2.0 * math.pi) for z in (a, b)]
+        # An infinite limit has no mass, and no say.
+        finite = [np.where(np.isfinite(z), z, 0.0) for z in (a, b)]
+        mass = [self.below, self.above]
+        mean = density[0] - density[1] + finite[0] * mass[0] + finite[1] * mass[1]
+        second = inside + finite[0] * density[0] - finite[1] * density[1]
+        second = second + finite[0] ** 2 * mass[0] + finite[1] ** 2 * mass[1]
+        return mean, np.maximum(second - mean**2, 0.0)
+
+    @property
+    def mean(self) -> Vector:
+        return self.latent.mean + self.latent.sd * self._moments()[0]
+
+    @property
+    def sd(self) -> Vector:
+        return self.latent.sd * np.sqrt(self._moments()[1])
+
+    def is_atom(self, y: Numbers) -> np.ndarray:
+        pairs = self._bounds(y)
+        return pairs[:, 0] < pairs[:, 1]
+
+    def log_prob(self, y: Numbers) -> Vector:
+        """Log density where the value is known, log mass beyond a limit; NaN where missing."""
+        pairs = self._bounds(y)
+        lo, hi = (self.latent.standardise(pairs[:, j]) for j in (0, 1))
+        known = pairs[:, 0] == pairs[:, 1]
+        density = self.latent.log_prob(np.where(known, pairs[:, 0], 0.0))
+        mass = _log_mass(np.where(known, -np.inf, lo), np.where(known, np.inf, hi))
+        return np.where(known, density, mass)
+
+    def cdf(self, y: Numbers) -> Vector:
+        return self.cdf_pair(y)[1]
+
+    def cdf_pair(self, y: Numbers) -> tuple[Vector, Vector]:
+        """P(Y_n < y_n) and P(Y_n <= y_n); of pairs of bounds, the mass below and up to them."""
+        pairs = self._bounds(y)
+        low, high = self.latent.cdf(pairs[:, 0]), self.latent.cdf(pairs[:, 1])
+        if np.ndim(y) == 2:
+            return low, high
+        values = real_labels(y, len(self))
+        # Strictly beyond a limit nothing is recorded.
+        low = np.where(values > self.upper, 1.0, low)
+        return low, np.where(values < self.lower, 0.0, high)
+
+    def crps(self, y: Numbers) -> Vector:
+        r"""CRPS of what is recorded; NaN for bounds other than the law's own limits.
+
+        $\int_\text{lower}^y F^2 + \int_y^\text{upper} (1 - F)^2$, where
+        $\int_{-\infty}^z \Phi^2 = z\Phi^2 + 2\Phi\phi - \Phi(\sqrt2\,z)/\sqrt\pi$.
+        """
+        z, a, b = (self.latent.standardise(v) for v in (self.recorded(y), self.lower, self.upper))
+        below, above = _square_integral(z) - _square_integral(a), _square_integral(-z)
+        return self.latent.sd * (below + above - _square_integral(-b))
+
+    def recorded(self, y: Numbers) -> Vector:
+        """Labels as the detector shows them: a limit where the value lies beyond it.
+
+        NaN where a label is missing, or a pair of bounds other than the law's own limits.
+        """
+        pairs = self._bounds(y)
+        low, high = pairs[:, 0], pairs[:, 1]
+        shown = np.where(low == high, low, np.nan)
+        shown = np.where(np.isneginf(low) & (high == self.lower), self.lower, shown)
+        return np.where(np.isposinf(high) & (low == self.upper), self.upper, shown)
+
+    def _quantile(self, p: float) -> Vector:
+        return np.clip(self.latent.quantile(p), self.lower, self.upper)
+
+    def sample(self, key: PRNGKeyArray, n: int) -> Float[np.ndarray, "n N"]:
+        """(n, N) draws of what is recorded, in the precision that JAX is set to."""
+        return np.clip(self.latent.sample(key, n), self.lower, self.upper)
+
+    def _bounds(self, y: Numbers) -> Bounds:
+        return read_bounds(y, len(self), self.lower, self.upper)
+
+
+def _square_integral(z: Vector) -> Vector:
+    r"""$\int_{-\infty}^z \Phi(t)^2\, dt$."""
+    finite = np.where(np.isneginf(z), 0.0, z)
+    cdf, density = ndtr(finite), np.exp(-0.5 * finite**2) / math.sqrt(2.0 * math.pi)
+    rest = ndtr(math.sqrt(2.0) * finite) / math.sqrt(math.pi)
+    return np.where(np.isneginf(z), 0.0, finite * cdf**2 + 2.0 * cdf * density - rest)
+
+
+def _log_mass(lo: Vector, hi: Vector) -> Vector:
+    """log[Phi(hi) - Phi(lo)] in the tail where neither rounds to one."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        flip = lo + hi > 0.0
+        left, right = np.where(flip, -hi, lo), np.where(flip, -lo, hi)
+        top = log_ndtr(right)
+        return top + np.log1p(-np.exp(log_ndtr(left) - top))

@@ -1,0 +1,300 @@
+r"""Counts as a user reads them: a negative binomial (or Poisson) whose log rate is Gaussian.
+
+    y_n | a ~ NB(mean e^a, variance e^a + alpha e^2a),    a ~ N(latent_mean_n, latent_var_n)
+
+with dispersion alpha, zero for a Poisson. Moments are closed forms,
+
+    E[y] = e^{m + v/2},    Var[y] = E[y] + (1 + alpha) e^{2m + 2v} - E[y]^2.
+
+Masses go through Gauss-Hermite quadrature centred at the mode of the integrand; distribution
+functions through the trapezoid rule over the belief, with as many nodes as the narrowest count
+asks for. Shapes: `(N, M)` for the M members of a mixture. All in NumPy float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, final
+
+import jax
+import numpy as np
+from jaxtyping import Float, PRNGKeyArray
+from scipy.optimize.elementwise import find_root
+from scipy.special import betainc, betaln, expit, gammaincc, gammaln, logsumexp
+
+from scrollmt.laws import Members, RealLaw, Vector, members
+from scrollmt.predictive import Numbers, real_labels
+
+_NODES = 64
+# For distribution functions the belief is read this many sds to either side, in steps of at most
+# this many sds and at most this share of the count's own width: good to 1e-6.
+_REACH, _STEP, _SHARE = 7.0, 0.6, 0.5
+_MOST = 4001
+_CHUNK = 4_000_000
+# The largest log rate whose exponential is a float.
+_LOG_MOST = 700.0
+# Between these quantiles a distribution function is smooth enough for a few Legendre nodes.
+_LEVELS = (1e-8, 1e-3, 0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.98, 0.999, 1.0 - 1e-5, 1.0 - 1e-8)
+_LEGENDRE, _FEW = 8, 24
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False, init=False)
+class CountLaw(RealLaw):
+    """N forecasts of a count.
+
+    `latent_mean` and `latent_var`, mean and variance of the log rate, are (N,), or (N, M) for an
+    equal-weight mixture of M members; `dispersion` is a scalar or (M,). An ensemble (`mix`) is
+    the exact mixture.
+    """
+
+    latent_mean: Members
+    latent_var: Members
+    dispersion: Float[np.ndarray, " M"]
+
+    def __init__(
+        self, latent_mean: Numbers, latent_var: Numbers, dispersion: Numbers = 0.0
+    ) -> None:
+        mean = members(latent_mean, "CountLaw", "latent_mean")
+        var = members(latent_var, "CountLaw", "latent_var")
+        if var.shape != mean.shape or (var < 0.0).any():
+            raise ValueError(
+                f"CountLaw: latent_mean has shape {mean.shape}, latent_var has shape {var.shape}; "
+                "they must agree, and variances are not negative"
+            )
+        alpha = np.broadcast_to(np.asarray(dispersion, np.float64), (mean.shape[1],))
+        if not ((alpha >= 0.0) & np.isfinite(alpha)).all():
+            raise ValueError(f"CountLaw: dispersion must be finite and >= 0, got {alpha}")
+        for name, value in (("latent_mean", mean), ("latent_var", var), ("dispersion", alpha)):
+            object.__setattr__(self, name, value)
+
+    def __len__(self) -> int:
+        return len(self.latent_mean)
+
+    def _rows(self, rows: np.ndarray) -> Self:
+        return type(self)(self.latent_mean[rows], self.latent_var[rows], self.dispersion)
+
+    @classmethod
+    def _mix(cls, laws: Sequence[Any]) -> Self:
+        counts = {law.dispersion.size for law in laws}
+        if len(counts) > 1:
+            raise ValueError(f"mix: the laws have different numbers of members: {sorted(counts)}")
+        return cls(
+            np.concatenate([law.latent_mean for law in laws], axis=1),
+            np.concatenate([law.latent_var for law in laws], axis=1),
+            np.concatenate([law.dispersion for law in laws]),
+        )
+
+    @property
+    def _means(self) -> Members:
+        with np.errstate(over="ignore"):
+            return np.exp(self.latent_mean + 0.5 * self.latent_var)
+
+    @property
+    def mean(self) -> Vector:
+        return self._means.mean(axis=1)
+
+    @property
+    def sd(self) -> Vector:
+        means = self._means
+        with np.errstate(over="ignore", invalid="ignore"):
+            # Var[y] with the large terms taken apart: those of the rate, and of the dispersion.
+            within = means + means**2 * (
+                np.expm1(self.latent_var) + self.dispersion * np.exp(self.latent_var)
+            )
+            return np.sqrt(within.mean(axis=1) + means.var(axis=1))
+
+    def is_atom(self, y: Numbers) -> np.ndarray:
+        return np.ones(len(self), dtype=bool)
+
+    def pmf(self, y: Numbers) -> Vector:
+        """P(Y_n = y_n); NaN where y_n is missing."""
+        return np.exp(self.log_prob(y))
+
+    def log_prob(self, y: Numbers) -> Vector:
+        """Log mass in nats; -inf for what is no count, NaN where the label is missing."""
+        y = real_labels(y, len(self))
+        possible = (y >= 0.0) & (y == np.floor(y)) & np.isfinite(y)
+        counts = np.where(possible, y, 0.0)
+        out = np.empty(len(self))
+        for part in self._parts(_NODES, len(self)):
+            table = [
+                _log_mass(counts[part], self.latent_mean[part, m], self.latent_var[part, m], alpha)
+                for m, alpha in enumerate(self.dispersion.tolist())
+            ]
+            out[part] = logsumexp(table, axis=0) - math.log(len(table))
+        return np.where(np.isnan(y), np.nan, np.where(possible, out, -np.inf))
+
+    def cdf(self, y: Numbers) -> Vector:
+        y = real_labels(y, len(self))
+        counts = np.floor(y)
+        inside = np.isfinite(counts) & (counts >= 0.0)
+        out = self._cdf(np.where(inside, counts, 0.0), np.arange(len(self)))
+        return np.where(np.isnan(y), np.nan, np.where(inside, out, counts > 0.0))
+
+    def cdf_pair(self, y: Numbers) -> tuple[Vector, Vector]:
+        y = real_labels(y, len(self))
+        return self.cdf(np.ceil(y) - 1.0), self.cdf(y)
+
+    def _cdf(self, counts: np.ndarray, rows: np.ndarray) -> Vector:
+        """P(Y <= counts) for some rows, of counts that are there."""
+        mean, var, alpha = self.latent_mean[rows], self.latent_var[rows], self.dispersion
+        # In the log rate a count has a width of its own.
+        width = np.sqrt(1.0 / (counts[:, None] + 1.0) + alpha)
+        ratio = float(np.max(np.sqrt(var) / width, initial=0.0))
+        nodes = math.ceil(2.0 * _REACH * max(1.0 / _STEP, ratio / _SHARE)) + 1
+        nodes = min(nodes, _MOST) if ratio > 0.0 else 1
+        z = np.linspace(-_REACH, _REACH, nodes) if nodes > 1 else np.zeros(1)
+        weight = np.exp(-0.5 * z**2)
+        weight /= weight.sum()
+        out = np.empty(len(rows))
+        for part in self._parts(nodes, len(rows)):
+            out[part] = np.mean(
+                [
+                    _conditional_cdf(
+                        counts[part, None],
+                        mean[part, m, None] + np.sqrt(var[part, m, None]) * z,
+                        dispersion,
+                    )
+                    @ weight
+                    for m, dispersion in enumerate(alpha.tolist())
+                ],
+                axis=0,
+            )
+        return np.minimum(out, 1.0)
+
+    def _quantile(self, p: float) -> Vector:
+        if p == 1.0:
+            return np.full(len(self), np.inf)
+        rows = np.arange(len(self))
+        with np.errstate(over="ignore"):
+            top = np.ceil(self.mean + self.sd)
+        lo, hi = np.full(len(self), -1.0), np.where(np.isfinite(top), top, 1.0)
+        # First out, until the count is bracketed; then halving, for those that are not single yet.
+        short = rows[self._cdf(hi, rows) < p]
+        while short.size:
+            lo[short] = hi[short]
+            hi[short] = 2.0 * hi[short] + 1.0
+            short = short[self._cdf(hi[short], short) < p]
+        open_ = rows[hi - lo > 1.0]
+        while open_.size:
+            middle = np.floor(0.5 * (lo[open_] + hi[open_]))
+            reached = self._cdf(middle, open_) >= p
+            hi[open_[reached]] = middle[reached]
+            lo[open_[~reached]] = middle[~reached]
+            # Counts so large that their neighbours are no floats of their own stay as they are.
+            gap = hi[open_] - lo[open_]
+            open_ = open_[gap > np.maximum(1.0, 4e-16 * hi[open_])]
+        return hi
+
+    def crps(self, y: Numbers) -> Vector:
+        """sum_k (P(Y <= k) - 1{y <= k})^2 over k = 0, 1, 2, ...; to about six digits."""
+        y = real_labels(y, len(self))
+        label = np.where(np.isnan(y), 0.0, np.maximum(np.ceil(y), 0.0))[:, None]
+        inner = self.quantile(_LEVELS)
+        edges = np.sort(np.concatenate([np.zeros_like(label), inner, label], axis=1), axis=1)
+        rows, total = np.arange(len(self)), np.zeros(len(self))
+        for first, after in zip(edges.T[:-1], edges.T[1:], strict=True):
+            for place, weight in _places(first, after):
+                part = rows[weight > 0.0]
+                if part.size:
+                    gap = self._cdf(place[part], part) - (place >= label[:, 0] - 0.5)[part]
+                    total[part] += weight[part] * gap**2
+        return np.where(np.isnan(y), np.nan, total)
+
+    def sample(self, key: PRNGKeyArray, n: int) -> Float[np.ndarray, "n N"]:
+        """(n, N) draws, in the precision that JAX is set to."""
+        which, latent, gamma, count = jax.random.split(key, 4)
+        shape = (n, len(self))
+        member = np.asarray(jax.random.randint(which, shape, 0, self.dispersion.size))
+        row = np.arange(len(self))
+        z = np.asarray(jax.random.normal(latent, shape), np.float64)
+        a = self.latent_mean[row, member] + np.sqrt(self.latent_var[row, member]) * z
+        alpha = self.dispersion[member]
+        spread = np.where(alpha > 0.0, alpha, 1.0)
+        excess = np.asarray(jax.random.gamma(gamma, 1.0 / spread), np.float64) * spread
+        rate = np.exp(a) * np.where(alpha > 0.0, excess, 1.0)
+        # NumPy's sampler takes rates of any size; JAX's stops short of 2^31.
+        seed = np.asarray(jax.random.bits(count, (4,)))
+        return np.random.default_rng(seed).poisson(rate).astype(np.float64)
+
+    @staticmethod
+    def _parts(width: int, count: int) -> Iterator[np.ndarray]:
+        """Row numbers, few enough at a time for arrays of `width` columns."""
+        size = max(1, _CHUNK // width)
+        for start in range(0, count, size):
+            yield np.arange(start, min(start + size, count))
+
+
+def _places(first: Vector, after: Vector) -> Iterator[tuple[Vector, Vector]]:
+    """Where to read a smooth function, and with what weight, to add it up over [first, after).
+
+    All counts where there are few. Else Legendre nodes between them: a sum over whole numbers is
+    an integral from half a unit before the first, up to the curvature of the function.
+    """
+    count = after - first
+    few = count <= _FEW
+    for i in range(int(np.max(count, initial=0.0, where=few))):
+        yield first + i, np.where(few & (i < count), 1.0, 0.0)
+    if few.all():
+        return
+    for t, w in zip(*np.polynomial.legendre.leggauss(_LEGENDRE), strict=True):
+        yield first - 0.5 + 0.5 * count * (1.0 + t), np.where(few, 0.0, 0.5 * count * w)
+
+
+# Given the log rate a, a count is negative binomial with size 1 / alpha, or Poisson at alpha = 0.
+
+
+def _conditional_cdf(count: np.ndarray, a: np.ndarray, alpha: float) -> np.ndarray:
+    """P(Y <= count | a), which is smooth in the count."""
+    if alpha == 0.0:
+        return gammaincc(count + 1.0, np.exp(np.minimum(a, _LOG_MOST)))
+    return betainc(1.0 / alpha, count + 1.0, expit(-a - math.log(alpha)))
+
+
+def _conditional_log_mass(count: np.ndarray, a: np.ndarray, alpha: float) -> np.ndarray:
+    """log P(Y = count | a)."""
+    if alpha == 0.0:
+        return count * a - np.exp(np.minimum(a, _LOG_MOST)) - gammaln(count + 1.0)
+    size, x = 1.0 / alpha, a + math.log(alpha)
+    some = np.maximum(count, 1.0)
+    # The logarithm of a binomial coefficient; differences of log gammas would cancel.
+    ways = np.where(count > 0.0, -betaln(some, size) - np.log(some), 0.0)
+    return ways - size * np.logaddexp(0.0, x) - count * np.logaddexp(0.0, -x)
+
+
+def _conditional_slope(
+    count: np.ndarray, a: np.ndarray, alpha: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """First derivative of the log mass by a, and minus the second."""
+    if alpha == 0.0:
+        rate = np.exp(np.minimum(a, _LOG_MOST))
+        return count - rate, rate
+    share = expit(a + math.log(alpha))
+    total = (count + 1.0 / alpha) * share
+    return count - total, total * (1.0 - share)
+
+
+def _log_mass(count: Vector, mean: Vector, var: Vector, alpha: float) -> Vector:
+    """log P(Y = count) with the Gaussian log rate integrated out."""
+
+    def slope(a: np.ndarray, n: np.ndarray, m: np.ndarray, v: np.ndarray) -> np.ndarray:
+        return m - a + v * _conditional_slope(n, a, alpha)[0]
+
+    # The slope of the log integrand falls by at least one a unit of a, which brackets its root.
+    reach = slope(mean, count, mean, var)
+    bracket = np.minimum(mean, mean + reach), np.maximum(mean, mean + reach)
+    found = find_root(slope, bracket, args=(count, mean, var)).x
+    centre = np.where(reach == 0.0, mean, found)[:, None]
+    # In units of the belief's sd, so that no belief is too narrow.
+    sd = np.sqrt(var)[:, None]
+    curvature = _conditional_slope(count[:, None], centre, alpha)[1]
+    width = 1.0 / np.sqrt(1.0 + var[:, None] * curvature)
+    t, weight = np.polynomial.hermite_e.hermegauss(_NODES)
+    offset = np.divide(centre - mean[:, None], sd, out=np.zeros_like(sd), where=sd > 0.0)
+    z = offset + width * t
+    log_weight = np.log(weight / weight.sum()) + 0.5 * t**2 - 0.5 * z**2
+    terms = _conditional_log_mass(count[:, None], mean[:, None] + sd * z, alpha)
+    return logsumexp(log_weight + terms, axis=1) + np.log(width[:, 0])
