@@ -14,9 +14,11 @@ from scipy.special import ndtr
 import browser
 import small
 from scrollmt import Categorical, Forecaster, Gaussian, Windowing, at_lead
+from scrollmt.likelihoods import Poisson, StudentT
 from scrollmt.predictive import CategoricalLaw, EventLaw, GaussianLaw, Law, OrdinalLaw
 from scrollmt.report import write_report
-from scrollmt.report.evidence import block_counts, constant_law, gather, score_table
+from scrollmt.report.evidence import constant_law, gather, score_table
+from scrollmt.report.intervals import interval, left_out
 from scrollmt.report.verdict import class_moments, judge, spread_factor
 from scrollmt.scores import log_score
 
@@ -235,6 +237,21 @@ def test_plain_rows_and_unordered_classes_are_reported_too(tmp_path: Path) -> No
     assert page.count("<svg") == 2 + 5 + 2
 
 
+def test_counts_and_heavy_tails_are_judged_by_their_own_laws(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(160, 2))
+    Y = {"hits": rng.poisson(np.exp(0.5 * X[:, 0])), "size": X[:, 1] + rng.standard_t(3, size=160)}
+    model = small.tiny({"hits": Poisson(), "size": StudentT()}).fit(
+        X[:80], {k: v[:80] for k, v in Y.items()}
+    )
+    tested = X[80:], {k: v[80:] for k, v in Y.items()}
+    page = write_report(model, *tested, tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "a count: Poisson" in page
+    assert "a value with heavy tails: Student-t" in page
+    # Forecasts, coverage and PIT of each task, training and precisions.
+    assert page.count("<svg") == 3 + 3 + 2
+
+
 def test_nothing_is_written_where_something_is(windowed: Any, tmp_path: Path) -> None:
     model, test = windowed
     path = tmp_path / "r.html"
@@ -259,27 +276,46 @@ def test_missing_outcomes_are_named(tmp_path: Path) -> None:
 # Intervals
 
 
-def test_blocks_draw_every_row_alike_and_neighbours_together() -> None:
-    counts = block_counts(50, 5, 4000, seed=1)
-    assert (counts.sum(axis=1) == 50).all()
-    # Each count has mean one; 4000 draws leave a standard error of about 0.016 in each of 50.
-    assert np.abs(counts.mean(axis=0) - 1.0).max() < 0.08
-    together = np.corrcoef(counts[:, 20], counts[:, 21])[0, 1]
-    apart = np.corrcoef(counts[:, 20], counts[:, 30])[0, 1]
-    assert together > 0.7
-    assert abs(apart) < 0.1
+def test_each_label_is_left_out_once_and_with_its_neighbours() -> None:
+    seen = np.ones(103, dtype=bool)
+    seen[:3] = False
+    weights = left_out(seen)
+    assert weights.shape == (20, 103)
+    assert (weights[:, seen].sum(axis=0) == 19).all()
+    first = np.flatnonzero(weights[0] == 0)
+    np.testing.assert_array_equal(first, np.arange(3, 8))
+    assert left_out(np.ones(7, dtype=bool)).shape == (3, 7)
 
 
-def test_intervals_match_theory_for_independent_rows_and_widen_for_runs() -> None:
+def test_intervals_are_as_wide_as_theory_says_for_independent_and_repeated_rows() -> None:
     rng = np.random.default_rng(0)
-    single = rng.normal(size=120)
-    errors = {}
-    for name, values in (("independent", rng.normal(size=1200)), ("runs", np.repeat(single, 10))):
-        drawn = block_counts(1200, 11, 2000, seed=0) @ values / 1200
-        errors[name] = drawn.std() / (values.std() / np.sqrt(1200))
-    assert errors["independent"] == pytest.approx(1.0, abs=0.15)
-    # Ten copies in a row hold a tenth of the information: the true factor is sqrt(10) = 3.2.
-    assert 2.2 < errors["runs"] < 3.5
+    widths: dict[int, list[float]] = {1: [], 10: []}
+    for _ in range(200):
+        for copies, found in widths.items():
+            values = np.repeat(rng.normal(size=1200 // copies), copies)
+            weights = left_out(np.ones(1200, dtype=bool))
+            without = (weights @ values) / weights.sum(axis=1)
+            low, high = interval(values.mean(), without, 0.9)
+            found.append(float(high - low))
+    for copies, found in widths.items():
+        # Ten copies in a row hold a tenth of the information.
+        true = 2 * stats.t.ppf(0.95, 19) * np.sqrt(copies / 1200)
+        assert np.mean(found) == pytest.approx(true, rel=0.05)
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
+    rng = np.random.default_rng(1)
+    weights = left_out(np.ones(400, dtype=bool))
+    held = 0
+    for _ in range(400):
+        # A root of a mean, as the rmse is, of neighbours that resemble each other.
+        noise = rng.normal(size=405)
+        squares = (noise[5:] + noise[4:-1] + noise[3:-2]) ** 2 / 3
+        without = np.sqrt(weights @ squares / weights.sum(axis=1))
+        low, high = interval(np.sqrt(squares.mean()), without, 0.9)
+        held += int(low <= 1.0 <= high)
+    # 360 of 400 expected, sd 6; this leaves room for what dependence between stretches costs.
+    assert 335 <= held <= 382
 
 
 def test_scores_come_with_intervals_and_a_constant_to_beat() -> None:
@@ -346,36 +382,33 @@ def sharper(law: Law, factor: float) -> Law:
 @pytest.mark.parametrize("task", ["value", "event", "band"])
 def test_verdicts_tell_calibrated_from_too_sure_and_too_cautious(task: str) -> None:
     laws, labels = outcomes(1500, seed=4)
-    counts = block_counts(1500, 12, 300, seed=0)
     law, y = laws[task], labels[task]
-    assert judge(law, y, counts).kind == "good"
-    sure = judge(sharper(law, 1.6), y, counts)
+    assert judge(law, y).kind == "good"
+    sure = judge(sharper(law, 1.6), y)
     assert (sure.kind, sure.word) == ("bad", "too sure")
-    cautious = judge(sharper(law, 1 / 1.6), y, counts)
+    cautious = judge(sharper(law, 1 / 1.6), y)
     assert (cautious.kind, cautious.word) == ("bad", "too cautious")
 
 
 def test_verdicts_see_a_bias_and_its_direction() -> None:
     laws, labels = outcomes(1500, seed=4)
-    counts = block_counts(1500, 12, 300, seed=0)
     law, y = laws["value"], labels["value"]
     # A shift leaves the spread alone: neither too sure nor too cautious.
-    assert judge(law, y + 0.3, counts).word == "forecasts lie too low"
-    assert judge(law, y - 0.3, counts).word == "forecasts lie too high"
-    slight = judge(law, y + 0.04, counts)
+    assert judge(law, y + 0.3).word == "forecasts lie too low"
+    assert judge(law, y - 0.3).word == "forecasts lie too high"
+    slight = judge(law, y + 0.04)
     assert (slight.kind, slight.word) == ("fair", "forecasts lie too low")
+    assert judge(law, y - 0.02).kind == "good"
     rare = np.where(np.arange(1500) % 8 == 0, 1.0, labels["event"])
-    assert "too low" in judge(laws["event"], rare, counts).word
+    assert "too low" in judge(laws["event"], rare).word
 
 
 def test_verdicts_seldom_accuse_calibrated_laws() -> None:
-    counts = block_counts(400, 8, 200, seed=0)
     accused = 0
     for seed in range(60):
         laws, labels = outcomes(400, seed)
-        accused += judge(laws["value"], labels["value"], counts).kind != "good"
-    # Two tests at five percent, a little more for the bootstrap: about 7 of 60, more than 16
-    # once in a thousand.
+        accused += judge(laws["value"], labels["value"]).kind != "good"
+    # Two tests at five percent: about 6 of 60, more than 16 once in several thousand.
     assert accused <= 16
 
 
@@ -393,19 +426,18 @@ def test_the_slope_of_an_event_is_that_of_a_straight_line_through_its_outcomes()
 
 def test_verdicts_admit_what_cannot_be_said() -> None:
     laws, labels = outcomes(40, seed=0)
-    verdict = judge(laws["value"], labels["value"], block_counts(40, 4, 50, seed=0))
+    verdict = judge(laws["value"], labels["value"])
     assert (verdict.kind, verdict.word) == ("plain", "too few labels")
 
 
 def test_classes_without_an_order_are_judged_by_the_likeliest() -> None:
     laws, labels = outcomes(1500, seed=4)
-    counts = block_counts(1500, 12, 300, seed=0)
     band = laws["band"]
     assert isinstance(band, OrdinalLaw)
-    assert judge(CategoricalLaw(band.log_probs), labels["band"], counts).kind == "good"
+    assert judge(CategoricalLaw(band.log_probs), labels["band"]).kind == "good"
     sharp = sharper(band, 2.0)
     assert isinstance(sharp, OrdinalLaw)
-    assert judge(CategoricalLaw(sharp.log_probs), labels["band"], counts).word == "too sure"
+    assert judge(CategoricalLaw(sharp.log_probs), labels["band"]).word == "too sure"
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.9, 1.0, 1.3, 3.0])

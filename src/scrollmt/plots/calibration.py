@@ -20,6 +20,7 @@ import numpy as np
 from scipy import stats
 
 from scrollmt import scores
+from scrollmt.laws import RealLaw
 from scrollmt.plots import canvas
 from scrollmt.predictive import GaussianLaw, Law, OrderedLaw
 
@@ -30,7 +31,7 @@ BAR_ALPHA = 0.4
 
 
 def pit_bounds(law: Law, y: Any) -> tuple[np.ndarray, np.ndarray]:
-    """P(Y < y) and P(Y <= y) at each label, NaN where it is missing: equal for a density.
+    """P(Y < y) and P(Y <= y) at each label, NaN where it is missing; equal but for atoms.
 
     Given y, the PIT of a calibrated law is uniform between the two.
     """
@@ -41,6 +42,8 @@ def pit_bounds(law: Law, y: Any) -> tuple[np.ndarray, np.ndarray]:
         missing = labels < 0
         lower, upper = table[rows, at], table[rows, at + 1]
         return np.where(missing, np.nan, lower), np.where(missing, np.nan, upper)
+    if isinstance(law, RealLaw):
+        return law.cdf_pair(y)
     value = scores.pit(law, y)
     return value, value
 
@@ -67,7 +70,7 @@ def pit(
 ) -> Axes:
     """PIT histogram: flat when calibrated, a bowl when too sure, a hill when too cautious.
 
-    For Gaussian laws and ordered classes (events too), by `pit_histogram`.
+    For laws of a value and ordered classes (events too), by `pit_histogram`.
     """
     shares = pit_histogram(law, y, bins)
     count = canvas.need_labels(~np.isnan(pit_bounds(law, y)[0]), "pit")

@@ -7,7 +7,7 @@ from importlib.metadata import version
 import numpy as np
 import pandas as pd
 
-from scrollmt import heads, pages
+from scrollmt import heads, likelihoods, pages
 from scrollmt.pages import Html
 from scrollmt.predictive import DiscreteLaw
 from scrollmt.presets import get_preset
@@ -37,10 +37,7 @@ BELIEFS = {
 
 def model_card(evidence: Evidence) -> Html:
     """The section that opens a report."""
-    verdicts = {
-        task: judge(law, evidence.labels[task], evidence.counts)
-        for task, law in evidence.laws.items()
-    }
+    verdicts = {task: judge(law, evidence.labels[task]) for task, law in evidence.laws.items()}
     parts = (
         ("Calibration in words", _verdicts(verdicts)),
         ("Questions and likelihoods", _questions(evidence)),
@@ -73,7 +70,7 @@ def _questions(evidence: Evidence) -> Html:
 
 
 def likelihood(head: heads.AbstractHead) -> str:
-    """A head in words; its own name where it is not one of the three that this page knows."""
+    """A head in words; its own name where it is one of the user's."""
     if isinstance(head, heads.Gaussian):
         return "a value: Gaussian"
     if isinstance(head, heads.Event):
@@ -82,6 +79,14 @@ def likelihood(head: heads.AbstractHead) -> str:
         return f"{head.classes} ordered classes: probit with learned cutpoints"
     if isinstance(head, heads.Categorical):
         return f"{head.classes} classes: softmax"
+    if isinstance(head, likelihoods.StudentT):
+        return "a value with heavy tails: Student-t"
+    if isinstance(head, likelihoods.Poisson):
+        return "a count: Poisson"
+    if isinstance(head, likelihoods.Count):
+        return "a count: negative binomial"
+    if isinstance(head, likelihoods.Censored):
+        return f"a value with detection limits: {head!r}"
     return repr(head)
 
 
@@ -110,7 +115,7 @@ def _scores(evidence: Evidence) -> Html:
         }
     )
     note = (
-        f"Intervals are from a bootstrap of runs of {evidence.block} neighbouring windows. The "
+        "Intervals come from leaving out one stretch of neighbouring windows after the other. The "
         "best constant law forecasts the same for every window, and was chosen with hindsight from "
         "these very labels: what it scores is what is to be beaten."
     )

@@ -1,20 +1,9 @@
-r"""What a model is judged on: laws beside labels, scores with intervals, a constant to beat.
-
-Neighbouring windows resemble each other, so intervals come from a circular block bootstrap: runs
-of b consecutive windows are drawn with replacement until N are reached,
-
-    b = max(ceil(N^(1/3)), windows whose targets overlap)
-
-and a score is computed again with each window counted as often as it was drawn. Shapes: laws and
-labels (N,) by task, counts (draws, N).
-"""
+"""What a model is judged on: laws beside labels, scores with intervals, a constant to beat."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,21 +11,27 @@ import pandas as pd
 
 from scrollmt import scores
 from scrollmt.forecaster import Forecaster
+from scrollmt.laws import RealLaw
 from scrollmt.observables import Bands, Observable, Value
 from scrollmt.predictive import DiscreteLaw, EventLaw, GaussianLaw, Law
+from scrollmt.report.intervals import interval, left_out
 from scrollmt.units import original_units
 from scrollmt.windows import Recipe, Windows
 
-DRAWS = 200
 LEVEL = 0.9
 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """A fitted model's laws at windows whose labels are known."""
+    """A fitted model's laws at windows whose labels are known.
+
+    `scored` has the labels as they are scored, `labels` one number each for pictures and verdicts:
+    the same, but for labels that are bounds. Both are NaN where missing.
+    """
 
     model: Forecaster
     laws: dict[str, Law]
+    scored: dict[str, np.ndarray]
     labels: dict[str, np.ndarray]
     X: Any
     windows: Windows | None
@@ -74,23 +69,9 @@ class Evidence:
     def original(self, task: str) -> tuple[Law, np.ndarray, str]:
         """Law and labels in original units, and what the units are called."""
         law, y, asked = self.laws[task], self.labels[task], self.asked(task)
-        if not isinstance(asked, Value):
+        if not isinstance(asked, Value) or not isinstance(law, GaussianLaw | RealLaw):
             return law, y, task
         return original_units(law, asked), asked.inverse(y), asked.original_units
-
-    @cached_property
-    def block(self) -> int:
-        """How many consecutive windows are drawn together."""
-        overlap = 1
-        if self.recipe is not None:
-            windowing = self.recipe.windowing
-            overlap = math.ceil(max(windowing.each_lead) / (windowing.stride or 1))
-        return min(max(math.ceil(len(self) ** (1 / 3)), overlap), len(self))
-
-    @cached_property
-    def counts(self) -> np.ndarray:
-        """(draws, N): how often each window was drawn."""
-        return block_counts(len(self), self.block, DRAWS, seed=0)
 
 
 def gather(model: Forecaster, X: Any, Y: Any = None) -> Evidence:
@@ -105,9 +86,10 @@ def gather(model: Forecaster, X: Any, Y: Any = None) -> Evidence:
             )
         windows = X = recipe.cut(X)
     rows, laws = model._labelled(X, Y, None)
+    scored = {name: _observed(rows.labels[name], rows.weights[name] > 0) for name in laws}
     labels = {
-        name: np.where(rows.weights[name] > 0, rows.labels[name], np.nan).astype(float)
-        for name in laws
+        name: law.recorded(scored[name]) if hasattr(law, "recorded") else scored[name]
+        for name, law in laws.items()
     }
     bare = [name for name, y in labels.items() if np.isnan(y).all()]
     if bare:
@@ -115,31 +97,40 @@ def gather(model: Forecaster, X: Any, Y: Any = None) -> Evidence:
             f"the tasks {bare} have no observed label in these {len(rows.x)} windows, so there is "
             "nothing to report on them; pass windows whose outcome is known"
         )
-    return Evidence(model, dict(laws), labels, X, windows)
+    return Evidence(model, dict(laws), scored, labels, X, windows)
 
 
-def block_counts(n: int, block: int, draws: int, seed: int) -> np.ndarray:
-    """(draws, n): how often each of n rows is drawn, in circular blocks; every draw has n rows."""
-    rng = np.random.default_rng(seed)
-    starts = rng.integers(n, size=(draws, math.ceil(n / block)))
-    rows = (starts[:, :, None] + np.arange(block)).reshape(draws, -1)[:, :n] % n
-    return np.stack([np.bincount(one, minlength=n) for one in rows])
+def _observed(labels: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    """Labels (N,) or bounds (N, 2) as floats, NaN where they are missing."""
+    out = labels.astype(float)
+    out[~seen] = np.nan
+    return out
 
 
 def score_table(evidence: Evidence) -> pd.DataFrame:
     """One row a task and score: value, the ends of its interval, and the constant law's score."""
     rows = []
     for task, law in evidence.laws.items():
-        y = evidence.labels[task]
+        y = evidence.scored[task]
         found = scores.summarise(law, y)
-        drawn = [scores.summarise(law, y, weight) for weight in evidence.counts]
-        constant = constant_law(law, y)
+        weights = left_out(~np.isnan(y.reshape(len(y), -1)).any(axis=1))
+        without = [scores.summarise(law, y, weight) for weight in weights]
+        constant = constant_law(law, evidence.labels[task])
         beaten = {} if constant is None else scores.summarise(constant, y)
         for name, value in found.items():
-            again = np.array([one[name] for one in drawn])
-            low, high = np.nanquantile(again, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-            rows.append((task, name, value, low, high, beaten.get(name, np.nan)))
-    return pd.DataFrame(rows, columns=["task", "score", "value", "low", "high", "constant"])
+            if not np.isnan(value):
+                ends = interval(value, np.array([one[name] for one in without]), LEVEL)
+                low, high = np.clip(ends, *_range(name))
+                rows.append((task, name, value, low, high, beaten.get(name, np.nan)))
+    columns = ["task", "score", "value", "low", "high", "constant"]
+    return pd.DataFrame(rows, columns=columns).astype({"low": float, "high": float})
+
+
+def _range(score: str) -> tuple[float, float]:
+    """Where a score can lie: an interval that ends elsewhere would look like a mistake."""
+    if score == "nll":
+        return -np.inf, np.inf
+    return 0.0, 1.0 if score in ("accuracy", "brier") or "coverage" in score else np.inf
 
 
 def constant_law(law: Law, y: np.ndarray) -> Law | None:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from scrollmt import pages, plots, scores
+from scrollmt.laws import RealLaw
 from scrollmt.pages import Html, Section
 from scrollmt.plots.canvas import words
 from scrollmt.predictive import DiscreteLaw, EventLaw, GaussianLaw, Law, OrderedLaw
@@ -27,15 +28,16 @@ def task_section(evidence: Evidence, task: str) -> Section:
 
 def _of_task(evidence: Evidence, task: str) -> Iterator[Html]:
     law, y, n = evidence.laws[task], evidence.labels[task], evidence.count(task)
-    yield _outcomes(evidence, task)
-    if isinstance(law, GaussianLaw):
+    if isinstance(law, DiscreteLaw) or hasattr(law, "interval"):
+        yield _outcomes(evidence, task)
+    if isinstance(law, GaussianLaw | RealLaw):
         most = float(scores.coverage(law, y, 0.9))
         yield pages.picture(
             plots.coverage(law, y),
             alt=f"Coverage of {task}: intervals of 90 percent hold {most:.0%} of {n} labels.",
             caption="Above the diagonal, intervals are wider than they need be; below, too narrow.",
         )
-    if isinstance(law, GaussianLaw | OrderedLaw):
+    if isinstance(law, GaussianLaw | RealLaw | OrderedLaw):
         yield _pit(law, y, task)
     if isinstance(law, EventLaw):
         yield pages.picture(
@@ -145,7 +147,7 @@ def surprises_section(evidence: Evidence) -> Section:
     """The windows with the worst log scores, to be looked up one by one."""
     tables = []
     for task in evidence.tasks:
-        score = scores.log_score(evidence.laws[task], evidence.labels[task])
+        score = scores.log_score(evidence.laws[task], evidence.scored[task])
         seen = np.flatnonzero(~np.isnan(score))
         worst = seen[np.argsort(-score[seen], kind="stable")[:WORST]]
         law, y, _ = evidence.original(task)
@@ -176,13 +178,17 @@ def _words(law: Law, names: Sequence[str] | None) -> str:
         said = [str(r) for r in range(law.num_classes)] if names is None else names
         best = int(law.mode[0])
         return f"{said[best]} with {law.probs[0, best]:.0%}"
-    (lower,), (upper,) = law.interval(0.9)  # type: ignore[attr-defined]
-    return f"90 percent from {lower:.4g} to {upper:.4g}"
+    if not hasattr(law, "interval"):
+        return ""
+    (lower,), (upper,) = law.interval(0.9)
+    return f"90 percent from {lower:.3g} to {upper:.3g}"
 
 
 def _name(y: float, law: Law, names: Sequence[str] | None) -> str:
     if isinstance(law, DiscreteLaw):
         return str(int(y)) if names is None else names[int(y)]
+    if np.isnan(y):
+        return "known by its bounds"
     return f"{y:.4g}"
 
 

@@ -13,8 +13,8 @@ events {Y >= r} with probability p and indicator o:
     E (o - p) = 0                            above: the forecasts lie too low
     slope = 1 + sum_r cov(o - p, p) / sum_r Var p = 1     below: too sure, above: too cautious
 
-the slope of a straight line through the reliability diagram. Bootstrap intervals of both numbers
-(95 percent) tell a departure from chance; its size tells a small one from a large one.
+the slope of a straight line through the reliability diagram. Intervals of both numbers (95
+percent) tell a departure from chance; its size tells a small one from a large one.
 """
 
 from __future__ import annotations
@@ -24,16 +24,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from scrollmt import scores
+from scrollmt.laws import RealLaw
 from scrollmt.plots import pit_bounds
 from scrollmt.predictive import DiscreteLaw, EventLaw, GaussianLaw, Law, OrderedLaw
+from scrollmt.report.intervals import interval, left_out
 
 MIN_LABELS = 50
 CONFIDENCE = 0.95
 # Beyond these a departure matters in practice. Values: a mean that is off by a tenth of an sd
 # moves E u by 0.028, an sd that is off by a tenth moves 12 Var u by 0.11. Classes: three points
-# of probability, a tenth of the slope.
+# of probability, a tenth of the slope. Below a share of that nobody could tell the difference.
 LARGE_FOR_VALUES = (0.028, 0.11)
 LARGE_FOR_CLASSES = (0.03, 0.1)
+TELLING = 0.3
 
 
 @dataclass(frozen=True)
@@ -45,23 +48,25 @@ class Verdict:
     sentences: str
 
 
-def judge(law: Law, y: np.ndarray, counts: np.ndarray) -> Verdict:
-    """The verdict on one task; `counts` (draws, N) resample the windows."""
+def judge(law: Law, y: np.ndarray) -> Verdict:
+    """The verdict on one task, given what came true (N,)."""
     n = int(np.count_nonzero(~np.isnan(y)))
+    if not isinstance(law, GaussianLaw | RealLaw | DiscreteLaw):
+        return Verdict("plain", "not judged", f"A {type(law).__name__} makes no promise to check.")
     said = _numbers(law, y)
     if n < MIN_LABELS:
         return Verdict("plain", "too few labels", f"{n} labels are too few to judge. {said}")
     if isinstance(law, DiscreteLaw) and not isinstance(law, OrderedLaw):
-        return _judge_likeliest(law, y, counts, said)
-    # The first row counts every window once: the numbers themselves.
-    weights = np.vstack([np.ones((1, len(law))), counts])
+        return _judge_likeliest(law, y, said)
+    # The first row leaves nothing out: the numbers themselves.
+    weights = np.vstack([np.ones((1, len(law))), left_out(~np.isnan(y))])
     if isinstance(law, OrderedLaw):
-        found, *drawn = class_moments(law, y, weights)
+        found, *without = class_moments(law, y, weights)
         sure, large = found[1] < 1.0, LARGE_FOR_CLASSES
     else:
-        found, *drawn = pit_moments(law, y, weights)
+        found, *without = pit_moments(law, y, weights)
         sure, large = found[1] > 1.0, LARGE_FOR_VALUES
-    low, high = _interval(np.array(drawn))
+    low, high = interval(found, np.array(without), CONFIDENCE)
     if isinstance(law, OrderedLaw):
         said += f" {_slope(found[1], low[1], high[1])}"
     elif isinstance(law, GaussianLaw):
@@ -71,33 +76,29 @@ def judge(law: Law, y: np.ndarray, counts: np.ndarray) -> Verdict:
         "too sure" if sure else "too cautious",
     )
     right = np.array([0.0, 1.0])
-    wrong = (low > right) | (high < right)
+    size = np.abs(found - right) / large
+    wrong = ((low > right) | (high < right)) & (size > TELLING)
     if not wrong.any():
-        return Verdict("good", "calibrated", f"No departure that {n} labels can show. {said}")
-    clear = bool((wrong & (np.abs(found - right) > large)).any())
+        return Verdict("good", "calibrated", f"No departure of note in {n} labels. {said}")
+    clear = bool((wrong & (size > 1.0)).any())
     word = " and ".join(name for name, is_wrong in zip(names, wrong, strict=True) if is_wrong)
-    size = "clear" if clear else "slight"
-    return Verdict("bad" if clear else "fair", word, f"A {size} departure from calibration. {said}")
+    kind, name = ("bad", "clear") if clear else ("fair", "slight")
+    return Verdict(kind, word, f"A {name} departure from calibration. {said}")
 
 
-def _interval(drawn: np.ndarray) -> np.ndarray:
-    tail = (1.0 - CONFIDENCE) / 2.0
-    return np.nanquantile(drawn, [tail, 1.0 - tail], axis=0)
+def _shares(weights: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    """Weights (B, N) of the labels that are seen, as shares that add up to one in each B."""
+    mine = weights[:, seen]
+    return mine / mine.sum(axis=1, keepdims=True)
 
 
-def _shares(counts: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Counts (B, N) of the rows that are seen, as shares."""
-    weight = counts[:, seen].astype(float)
-    return weight / weight.sum(axis=1, keepdims=True)
-
-
-def pit_moments(law: Law, y: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """`(E u - 1/2, 12 Var u)` of the PIT, (B, 2), with windows counted as `counts` (B, N) say.
+def pit_moments(law: Law, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """`(E u - 1/2, 12 Var u)` of the PIT, (B, 2), for weights (B, N) of the windows.
 
     Missing labels are left out.
     """
     seen = ~np.isnan(y)
-    share = _shares(counts, seen)
+    share = _shares(weights, seen)
     mean, _ = _pit_mean_and_square(law, y, seen, share)
     if isinstance(law, GaussianLaw):
         error = np.nanmean(law.standardise(y))
@@ -115,11 +116,11 @@ def _pit_mean_and_square(
     return share @ ((low + high) / 2.0), share @ square
 
 
-def class_moments(law: OrderedLaw, y: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """`(E (o - p), slope)` over the events {Y >= r}, (B, 2), for counts (B, N)."""
+def class_moments(law: OrderedLaw, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """`(E (o - p), slope)` over the events {Y >= r}, (B, 2), for weights (B, N)."""
     labels = law.labels(y)
     seen = labels >= 0
-    share = _shares(counts, seen)
+    share = _shares(weights, seen)
     p = 1.0 - law.cdfs[seen, :-1]
     error = (labels[seen, None] > np.arange(law.num_classes - 1)) - p
     mean_error, mean_p = share @ error, share @ p
@@ -171,12 +172,13 @@ def _numbers(law: Law, y: np.ndarray) -> str:
     )
 
 
-def _judge_likeliest(law: DiscreteLaw, y: np.ndarray, counts: np.ndarray, said: str) -> Verdict:
+def _judge_likeliest(law: DiscreteLaw, y: np.ndarray, said: str) -> Verdict:
     """Classes without an order: is the likeliest class right as often as promised?"""
     gap = law.probs.max(axis=1) - scores.accuracy(law, y)
-    low, high = _interval(np.array([scores.average(gap, weight) for weight in counts]))
-    if low <= 0.0 <= high:
-        return Verdict("good", "calibrated", f"No departure that the labels can show. {said}")
     mean = float(scores.average(gap))
+    without = np.array([scores.average(gap, weight) for weight in left_out(~np.isnan(y))])
+    low, high = interval(mean, without, CONFIDENCE)
+    if low <= 0.0 <= high:
+        return Verdict("good", "calibrated", f"No departure of note. {said}")
     kind = "bad" if abs(mean) > LARGE_FOR_CLASSES[0] else "fair"
     return Verdict(kind, "too sure" if mean > 0.0 else "too cautious", said)
