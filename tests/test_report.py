@@ -461,3 +461,30 @@ def test_a_missing_browser_is_an_error_that_says_what_to_install(
     monkeypatch.setenv("CHROME", "nonsense")
     with pytest.raises(browser.NoBrowserError, match="CHROME=nonsense is no program"):
         browser.install()
+
+
+def test_a_missing_browser_is_installed_once_the_packages_are_listed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def program(name: str, script: str) -> None:
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+
+    program("sudo", 'exec "$@"')
+    program(
+        "apt-get",
+        f"""cd {tmp_path}
+if [ "$1" = update ]; then : > listed; exit 0; fi
+[ -e listed ] || exit 100
+for one in chromium chromedriver; do : > $one; /bin/chmod +x $one; done
+echo "$@" > asked""",
+    )
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name in ("CHROME", "CHROMEDRIVER"):
+        monkeypatch.delenv(name, raising=False)
+    browser.install()
+    assert browser.find() == (str(tmp_path / "chromium"), str(tmp_path / "chromedriver"))
+    assert (tmp_path / "asked").read_text().split()[-2:] == ["chromium", "chromium-driver"]
+    (tmp_path / "asked").unlink()
+    browser.install()
+    assert not (tmp_path / "asked").exists()
