@@ -8,9 +8,23 @@ import pandas as pd
 import pytest
 
 from commands import QUICK, SERIES, TABLE, done, found, refused, run, series, write_series
-from scrollmt import Event, Gaussian, Ordinal, at_lead, calendar, current, lags, one_hot
+from scrollmt import (
+    Censored,
+    Count,
+    Event,
+    Gaussian,
+    Ordinal,
+    Poisson,
+    StudentT,
+    at_lead,
+    calendar,
+    current,
+    lags,
+    one_hot,
+)
 from scrollmt.cli.asking import Questions, Targets
 from scrollmt.cli.config import Config, parse_config
+from scrollmt.cli.data import forecaster
 from scrollmt.cli.shell import Problem
 from scrollmt.inputs import Input
 from scrollmt.observables import over_window
@@ -99,6 +113,34 @@ def test_every_input_can_be_named(line: str, inputs: list[Input]) -> None:
     assert config.task.inputs == tuple(inputs)
 
 
+@pytest.mark.parametrize(
+    ("line", "kind", "limits"),
+    [
+        ('head = "gaussian"', Gaussian, None),
+        ('head = "student_t"', StudentT, None),
+        ('head = "poisson"', Poisson, None),
+        ('head = "count"', Count, None),
+        ('head = "censored"\nlower = 0.5', Censored, (0.5, None)),
+        ('head = "censored"\nlower = 0\nupper = 9', Censored, (0.0, 9.0)),
+    ],
+)
+def test_numbers_may_have_other_likelihoods(line: str, kind: type, limits: Any) -> None:
+    targets = TABLE.replace('head = "gaussian"', line)
+    series_text = SERIES.replace('transform = "log1p"', line).replace("lead = 3", "leads = [1, 3]")
+    table, questions = parsed(targets).task, parsed(series_text).task
+    assert isinstance(table, Targets)
+    assert isinstance(questions, Questions)
+    for head in (table.heads["state"], questions.heads["level"]):
+        assert type(head) is kind
+        if isinstance(head, Censored):
+            assert (head.lower, head.upper) == limits
+    frame = series().set_index("time").asfreq("h").reset_index()
+    windows = questions.windowing.cut(frame, questions.asked, questions.inputs, time="time")
+    tasks = forecaster(windows, questions).tasks
+    assert type(tasks["level@1"]) is type(tasks["level@3"]) is kind
+    assert type(tasks["band@3"]) is Ordinal
+
+
 MISTAKES = {
     "not TOML": ("out =", "out", "is not a TOML file"),
     "unknown table": ("[windows]", "[windws]", "unknown key 'windws'; did you mean 'windows'?"),
@@ -117,6 +159,17 @@ MISTAKES = {
         '"log1p"',
         '"log1p"\nabove = 3',
         "unknown key 'questions.level.above'",
+    ),
+    "head of an event": (
+        "above = 5",
+        'above = 5\nhead = "event"',
+        "unknown key 'questions.high day.",
+    ),
+    "head of classes": ('"log1p"', '"log1p"\nhead = "ordinal"', "one of 'gaussian', 'student_t'"),
+    "no limit": (
+        '"log1p"',
+        '"log1p"\nhead = "censored"',
+        "give questions.level.lower or its upper",
     ),
     "no bands": ("quantiles = 3", "", "questions.band.edges = [20, 50]"),
     "one band": ("quantiles = 3", "quantiles = 1", "questions.band.quantiles must be"),
@@ -266,6 +319,7 @@ def test_clocks_that_change_are_read_in_universal_time(tmp_path: Path) -> None:
         (lambda f: f.assign(x=np.nan), "None of"),
         (lambda f: f.assign(x=-2.0), "log1p needs values > -1"),
         (lambda f: f.assign(x=1.0), "the quantiles coincide"),
+        (lambda f: f.assign(x=9.0 + f["x"]), "task 'high day' shows only class 1"),
         (lambda f: f.iloc[:4], "The series has 4 rows"),
         (lambda f: f.iloc[:20], "[split]"),
     ],

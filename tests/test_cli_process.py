@@ -16,7 +16,7 @@ import pytest
 import scrollmt
 from commands import QUICK, contents, write_table
 
-SCRIPT = Path(sys.executable).with_name("scrollmt")
+SCRIPT = str(Path(sys.executable).with_name("scrollmt"))
 CACHE = str(Path(__file__).parents[1] / ".jax_cache")
 ENVIRONMENT = {
     **os.environ,

@@ -9,7 +9,7 @@ Every column that is named is noted with its key, to be looked up once the data 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -17,6 +17,7 @@ from scrollmt.cli.schema import Section, choice, either, number, numbers, text, 
 from scrollmt.cli.shell import Problem
 from scrollmt.heads import AbstractHead, Categorical, Event, Gaussian, Ordinal
 from scrollmt.inputs import Input, calendar, current, lags, one_hot
+from scrollmt.likelihoods import Censored, Count, Poisson, StudentT
 from scrollmt.observables import Observable, Value, at_lead, over_window
 from scrollmt.series import GapRule
 from scrollmt.windows import Windowing
@@ -32,22 +33,31 @@ _THRESHOLDS: dict[str, Callable[[Value, float], Observable]] = {
     "below": Value.__lt__,
     "at_most": Value.__le__,
 }
-HEADS: dict[str, Callable[..., AbstractHead]] = {
+_NUMBERS: dict[str, Callable[..., AbstractHead]] = {
     "gaussian": Gaussian,
+    "student_t": StudentT,
+    "poisson": Poisson,
+    "count": Count,
+    "censored": Censored,
+}
+_CLASSES: dict[str, Callable[..., AbstractHead]] = {
     "event": Event,
     "ordinal": Ordinal,
     "categorical": Categorical,
 }
-_COUNTED = ("ordinal", "categorical")
 
 
 @dataclass(frozen=True)
 class Questions:
-    """What is asked of a series: all that `Windowing.cut` takes."""
+    """What is asked of a series: all that `Windowing.cut` takes, and heads by question.
+
+    A question without a head of its own takes the one that its kind calls for.
+    """
 
     windowing: Windowing
     asked: dict[str, Observable]
     inputs: tuple[Input, ...] | None
+    heads: dict[str, AbstractHead]
 
 
 @dataclass(frozen=True)
@@ -62,16 +72,19 @@ class Targets:
 
 def read_questions(root: Section, columns: Columns) -> Questions:
     windowing = _windowing(root.section("windows"))
-    asked = {}
+    asked, heads = {}, {}
     for name, section in root.named("questions").items():
         asked[name] = _question(section)
+        if isinstance(asked[name], Value) and section.has("head"):
+            heads[name] = _head(section, _NUMBERS)
+        section.close()
         columns.append((section.key("column"), asked[name].columns()[0]))
     if not asked:
         raise Problem("no question is asked; add a table such as [questions.state]")
     inputs: list[Input] = []
     for section in root.listed("inputs"):
         inputs += _inputs(section, columns)
-    return Questions(windowing, asked, tuple(inputs) or None)
+    return Questions(windowing, asked, tuple(inputs) or None, heads)
 
 
 def _windowing(section: Section) -> Windowing:
@@ -124,8 +137,21 @@ def _question(section: Section) -> Observable:
             )
         with section.blamed(cuts[0]):
             asked = value.bands(cuts[1]) if cuts[0] == "edges" else value.quantile_bands(cuts[1])
-    section.close()
     return asked
+
+
+def _head(section: Section, known: Mapping[str, Callable[..., AbstractHead]]) -> AbstractHead:
+    """The likelihood that a table names, with what it needs."""
+    name = section.need("head", choice(known))
+    given: dict[str, Any] = {}
+    if name in ("ordinal", "categorical"):
+        given["R"] = section.need("classes", whole(2, 1000))
+    elif name == "censored":
+        given = {limit: section.get(limit, number, None) for limit in ("lower", "upper")}
+        if given["lower"] is None and given["upper"] is None:
+            raise Problem(f"{section.name} is censored; give {section.key('lower')} or its upper")
+    with section.blamed("head"):
+        return known[name](**given)
 
 
 def _inputs(section: Section, columns: Columns) -> list[Input]:
@@ -174,11 +200,8 @@ def read_targets(root: Section, columns: Columns) -> Targets:
     labels, heads = {}, {}
     for name, section in root.named("targets").items():
         labels[name] = section.get("column", text, name)
-        head = section.need("head", choice(HEADS))
-        counted = head in _COUNTED
-        size = (section.need("classes", whole(2, 1000)),) if counted else ()
+        heads[name] = _head(section, _NUMBERS | _CLASSES)
         section.close()
-        heads[name] = HEADS[head](*size)
         columns.append((section.key("column"), labels[name]))
         if labels[name] in inputs:
             raise Problem(

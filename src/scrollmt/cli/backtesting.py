@@ -25,9 +25,8 @@ from scrollmt.backtests import Backtest, backtest
 from scrollmt.cli import tables
 from scrollmt.cli.asking import Questions
 from scrollmt.cli.config import read_config
-from scrollmt.cli.data import cut
+from scrollmt.cli.data import cut, forecaster
 from scrollmt.cli.shell import INTERRUPTED, Problem, about, emit, note, plain, show_scores
-from scrollmt.forecaster import Forecaster
 from scrollmt.presets import get_preset
 from scrollmt.splits import Split
 from scrollmt.windows import Windows
@@ -40,13 +39,13 @@ class _Job:
     """All that the scores of one origin are computed from."""
 
     windows: Windows
+    task: Questions
     settings: dict[str, Any]
     seeds: list[int]
     verbose: bool | None
 
     def run(self, splits: Sequence[Split]) -> pd.DataFrame:
-        settings = {**self.settings, "verbose": self.verbose}
-        model = Forecaster.for_windows(self.windows, **settings)
+        model = forecaster(self.windows, self.task, verbose=self.verbose, **self.settings)
         return backtest(self.windows, model, splits, seeds=self.seeds).table
 
 
@@ -78,7 +77,7 @@ def run(
     chosen = [read.settings["seed"]] if seeds is None else _seeds(seeds)
     key = json.dumps([read.content, digests, origins, chosen, version("scrollmt")])
     shelf = _Shelf(records, hashlib.sha256(key.encode()).hexdigest()[:16])
-    job = _Job(windows, read.settings, chosen, False if quiet or jobs > 1 else None)
+    job = _Job(windows, read.task, read.settings, chosen, False if quiet or jobs > 1 else None)
     done, interrupted = _gathered(job, splits, shelf, jobs, read.name)
     if not done:
         raise KeyboardInterrupt("interrupted before the first origin was done")

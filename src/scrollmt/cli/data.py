@@ -82,6 +82,15 @@ def cut(config: Config, task: Questions, frame: pd.DataFrame) -> Windows:
         return task.windowing.cut(series, task.asked, task.inputs, time=config.source.time)
 
 
+def forecaster(windows: Windows, task: Questions, **settings: Any) -> Forecaster:
+    """Not yet fitted, with the heads that the config names in place of the questions' own."""
+    heads = windows.heads
+    for name in heads:
+        question = name if task.windowing.leads is None else name.rpartition("@")[0]
+        heads[name] = task.heads.get(question, heads[name])
+    return Forecaster(heads, recipe=windows.recipe, **settings)
+
+
 def _series(
     config: Config, task: Questions, frame: pd.DataFrame, digests: list[str], verbose: bool | None
 ) -> Prepared:
@@ -92,7 +101,7 @@ def _series(
         )
         train, valid, test = windows.split(split)
     return Prepared(
-        model=Forecaster.for_windows(train, validation=valid, verbose=verbose, **config.settings),
+        model=forecaster(train, task, validation=valid, verbose=verbose, **config.settings),
         train=Part(train),
         valid=Part(valid),
         test=Part(test) if len(split.test) else None,

@@ -54,5 +54,6 @@ def numbers(law: Law, quantiles: Sequence[float]) -> dict[str, np.ndarray]:
     if isinstance(law, DiscreteLaw):
         return {f"prob_{r}": law.probs[:, r] for r in range(law.num_classes)}
     cells = {name: getattr(law, name) for name in ("mean", "sd") if hasattr(law, name)}
-    asked: Any = law
-    return cells | {f"q{p:g}": asked.quantile(p) for p in quantiles}
+    # The law of a head of one's own may know no more than its log score.
+    ask = getattr(law, "quantile", None)
+    return cells if ask is None else cells | {f"q{p:g}": ask(p) for p in quantiles}

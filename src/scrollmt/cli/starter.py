@@ -86,8 +86,8 @@ def _config(frame: pd.DataFrame, source: Source, data: str, out: str, column: st
 def _series(
     frame: pd.DataFrame, numeric: list[str], asked: str, time: str, times: pd.Series
 ) -> list[str]:
-    ordered = np.sort(times.unique())
-    steps = pd.Series(np.diff(ordered))
+    ordered = pd.DatetimeIndex(times).unique().sort_values()
+    steps = pd.Series(ordered[1:] - ordered[:-1])
     step = pd.Timedelta(steps.mode().iloc[0]) if len(steps) else pd.Timedelta("1h")
     if (steps % step == pd.Timedelta(0)).all():
         lines = [f"step = {_quoted(_length(step))}  # a row that is not there counts as missing"]
@@ -143,7 +143,7 @@ def _series(
             f"columns = [{', '.join(map(_quoted, few))}]",
         ]
     parts = ["hour"] if step < pd.Timedelta("1D") else []
-    if pd.Timedelta(ordered[-1] - ordered[0]) > pd.Timedelta("200D"):
+    if ordered[-1] - ordered[0] > pd.Timedelta("200D"):
         parts.append("month")
     if parts:
         lines += ["", "[[inputs]]", 'kind = "calendar"', f"parts = {json.dumps(parts)}"]

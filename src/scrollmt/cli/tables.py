@@ -66,6 +66,11 @@ def _parsed(raw: bytes, name: str, source: Source) -> pd.DataFrame:
             frame = pd.read_parquet(io.BytesIO(raw))
             if not isinstance(frame.index, pd.RangeIndex):
                 frame = frame.reset_index()
+            mixed = frame.select_dtypes("object").columns
+            nested = [column for column in mixed if _is_nested(frame[column])]
+            if nested:
+                note(f"{name}: {', '.join(map(repr, nested))} hold nested values and are left out")
+                frame = frame.drop(columns=nested)
         else:
             frame = pd.read_csv(
                 io.BytesIO(raw),
@@ -83,6 +88,10 @@ def _parsed(raw: bytes, name: str, source: Source) -> pd.DataFrame:
     if frame.empty:
         raise Problem(f"{name} has no rows below its header")
     return frame
+
+
+def _is_nested(column: pd.Series) -> bool:
+    return any(isinstance(one, list | dict | np.ndarray) for one in column)
 
 
 def dated(frame: pd.DataFrame, source: Source) -> pd.DataFrame:

@@ -37,6 +37,8 @@ def fit(
     prepared = prepare(read, verbose=False if quiet else None)
     described = _described(prepared)
     if check:
+        with about(read.name):
+            prepared.model._ready(*prepared.train)
         emit(described) if as_json else _tell(described, prepared)
         return
     began = time.perf_counter()

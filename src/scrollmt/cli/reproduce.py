@@ -1,0 +1,181 @@
+"""`scrollmt studies` and `scrollmt reproduce`: compute what is missing, then write what it shows."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+
+from scrollmt.arms import get_arm
+from scrollmt.backbone import PAPER_BACKBONES
+from scrollmt.cli.shell import Problem, say, show
+from scrollmt.paper import archive, ledger, main_page, published
+from scrollmt.paper.arena import compute
+from scrollmt.paper.jobs import Job, make_job
+from scrollmt.paper.protocol import PROTOCOL, Protocol
+from scrollmt.paper.records import Records
+from scrollmt.paper.studies import STUDIES
+from scrollmt.paper.studies.base import sweep, unique
+
+MAIN = "main"
+MAIN_STUDIES = (
+    "main-comparison",
+    "ce-bias",
+    "ensembles",
+    "lambda-grid-fairness",
+    "laplace-paired",
+    "cost",
+)
+REDRAWS = {"ou": 12, "lorenz63": 6}
+PAGES = ("ledger", "report")
+
+
+def listed(value: str | None, known: tuple[str, ...] | None, what: str) -> list[str] | None:
+    """A comma-separated option; names are checked against those there are."""
+    if value is None:
+        return None
+    names = [name.strip() for name in value.split(",") if name.strip()]
+    if not names:
+        raise Problem(f"--{what} names nothing; give names separated by commas")
+    for name in names:
+        if known is not None and name not in known:
+            raise Problem(f"--{what}: unknown name {name!r}; choose from {', '.join(known)}")
+    return names
+
+
+def main_jobs(
+    protocol: Protocol,
+    corpora: list[str] | None = None,
+    arms: list[str] | None = None,
+    backbones: list[str] | None = None,
+) -> list[Job]:
+    """The big comparison: all arms on all corpora, the default preset, and the draws' luck."""
+    chosen = corpora or [*published.CORPORA]
+    names = arms or published.arms()
+    jobs = sweep(chosen, names, protocol, backbones or PAPER_BACKBONES)
+    if arms is None:
+        jobs += [make_job(c, main_page.DEFAULT, "portfolio", protocol) for c in chosen]
+        for corpus, draws in REDRAWS.items():
+            if corpus in chosen:
+                ids = [corpus, *(f"{corpus}~{k}" for k in range(1, draws + 1))]
+                jobs += [make_job(c, main_page.ORACLE, "none", protocol) for c in ids]
+    return jobs
+
+
+def jobs_of(name: str, protocol: Protocol) -> list[Job]:
+    """The jobs behind a study, behind the big comparison, or behind everything."""
+    if name == MAIN:
+        return main_jobs(protocol)
+    if name == "all" or name in PAGES:
+        everything = [job for study in STUDIES.values() for job in study.jobs(protocol)]
+        return unique([*main_jobs(protocol), *everything])
+    if name not in STUDIES:
+        known = [MAIN, *PAGES, "all", *STUDIES]
+        raise Problem(f"unknown study {name!r}; choose from {', '.join(known)}")
+    return unique(STUDIES[name].jobs(protocol))
+
+
+def studies(*, as_json: bool) -> None:
+    """What can be reproduced: runs, and the claims that each study judges."""
+    claims = published.claims()["study"].value_counts()
+    rows = []
+    for name in (MAIN, *STUDIES, "all"):
+        jobs = jobs_of(name, PROTOCOL)
+        summary = {
+            MAIN: "the two big tables: 16 arms on three corpora, ours beside the paper's",
+            "all": "every study, the ledger and the report",
+        }.get(name) or STUDIES[name].summary
+        count = sum(_runs(job) for job in jobs)
+        rows.append(
+            {
+                "study": name,
+                "jobs": len(jobs),
+                "runs": count,
+                "claims": len(published.claims()) if name == "all" else int(claims.get(name, 0)),
+                "what": summary,
+            }
+        )
+    show(pd.DataFrame(rows), as_json=as_json)
+
+
+def _runs(job: Job) -> int:
+    """How many fits a job is: seeds times members times settings."""
+    if job.arm.startswith("probe-"):
+        return len(job.seeds)
+    arm = get_arm(job.arm)
+    return len(job.seeds) * arm.members * len(arm.settings)
+
+
+def reproduce(
+    name: str,
+    *,
+    corpora: str | None,
+    arms: str | None,
+    backbones: str | None,
+    seeds: int | None,
+    engine: str,
+    workers: int | None,
+    out: Path,
+    records: Path | None,
+    committed: Path | None,
+    steps: int | None,
+    windows: int | None,
+    quiet: bool,
+) -> None:
+    """Compute what the records lack, then write the pages of what was asked for."""
+    protocol = _protocol(seeds, steps, windows)
+    wanted = (
+        listed(corpora, published.CORPORA, "corpora"),
+        listed(arms, None, "arms"),
+        listed(backbones, PAPER_BACKBONES, "backbones"),
+    )
+    for arm in wanted[1] or []:
+        get_arm(arm)
+    if any(part is not None for part in wanted) and name != MAIN:
+        raise Problem("--corpora, --arms and --backbones narrow `reproduce main` only")
+    jobs = main_jobs(protocol, *wanted) if name == MAIN else jobs_of(name, protocol)
+    if committed is not None:
+        frame = archive.load(committed)
+    else:
+        path = records or out / "records.sqlite"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with Records(path) as database:
+            if name not in PAGES:
+                say(str(compute(jobs, database, engine=engine, workers=workers, progress=not quiet)))
+            frame = database.frame(jobs)
+            if name not in PAGES:
+                database.export(out / "records", jobs, arrays=("var", "true_var"))
+    if frame.empty:
+        raise Problem(f"no records to write {name!r} from; compute them with `reproduce all` first")
+    for path in _write(name, frame, out):
+        say(f"wrote {path}")
+
+
+def _protocol(seeds: int | None, steps: int | None, windows: int | None) -> Protocol:
+    protocol = PROTOCOL
+    if seeds is not None:
+        # Seeds beyond the paper's ten go on counting from there.
+        protocol = replace(protocol, seeds=tuple(range(PROTOCOL.seeds[0], PROTOCOL.seeds[0] + seeds)))
+    if steps is not None:
+        protocol = replace(protocol, steps=steps)
+    if windows is not None:
+        protocol = replace(protocol, corpus_windows=windows)
+    return protocol
+
+
+def _write(name: str, frame: pd.DataFrame, out: Path) -> list[Path]:
+    command = "scrollmt " + " ".join(sys.argv[1:])
+    written: list[Path] = []
+    if name in (MAIN, "all"):
+        findings = [f for s in MAIN_STUDIES if s in STUDIES for f in STUDIES[s].findings(frame)]
+        written += main_page.write(out, frame, findings, command=command)
+    if name not in (MAIN, "report"):
+        chosen = None if name in ("all", "ledger") else name
+        written += ledger.write(out, frame, study=chosen, command=command)
+    if name in ("all", "report"):
+        from scrollmt.paper import report
+
+        written.append(report.write(out, frame, command=command))
+    return written
