@@ -16,11 +16,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from scipy.special import log_ndtr, log_softmax, logsumexp
+from scipy import stats
+from scipy.special import gammaln, log_ndtr, log_softmax, logsumexp
 
 from scrollmt.backbone import Dense
 from scrollmt.beliefs import AbstractBelief, Diag, Full, Point
 from scrollmt.heads import AbstractHead, Categorical, Event, Gaussian, Ordinal
+from scrollmt.likelihoods import (
+    Censored,
+    CensoredLaw,
+    Count,
+    CountLaw,
+    Poisson,
+    StudentT,
+    StudentTLaw,
+)
 from scrollmt.model import Model, Task
 from scrollmt.objective import Data, composed, data_terms
 from scrollmt.predictive import CategoricalLaw, EventLaw, GaussianLaw, Law, OrdinalLaw
@@ -48,16 +58,28 @@ class HeadCase:
     labels: np.ndarray
     log_likelihood: Callable[[np.ndarray, np.ndarray], np.ndarray]
     law: type[Law]
+    everything: Callable[[], tuple[np.ndarray, np.ndarray]]  # all labels, and their log measure
     classes: int | None = None
     point_only: bool = False
+    closed_form: bool = True
+    reach: float = 1.0  # of latent means, where the likelihood is exponential in them
+    tolerance: float = 1e-9  # of integrals over the belief
 
     def mean(self, rng: np.random.Generator) -> np.ndarray:
         """A latent mean for every label."""
-        shape = (len(self.labels), self.classes) if self.point_only else self.labels.shape
-        return rng.normal(size=shape) * 1.5
+        count = len(self.labels)
+        shape = (count, self.classes) if self.point_only else (count,)
+        return rng.normal(size=shape) * 1.5 * self.reach
+
+    def near(self) -> np.ndarray:
+        """Labels that are not far out."""
+        return np.clip(self.labels, -4.0, 5.0) if self.classes is None else self.labels
 
 
 SIGMA_OBS = 0.6
+DF, SCALE_OBS = 3.5, 0.7
+LOG_RATE, DISPERSION = 0.4, 0.6
+LIMITS = (-0.7, 1.9)
 CUTS = {"event": [0.4], "ordinal2": [0.25], "ordinal4": [-0.8, -0.3, 1.0]}
 
 
@@ -78,6 +100,80 @@ def _softmax(y: np.ndarray, a: np.ndarray) -> np.ndarray:
     return np.take_along_axis(log_softmax(a, axis=-1), y[..., None], axis=-1)[..., 0]
 
 
+def _student(y: np.ndarray, a: np.ndarray) -> np.ndarray:
+    return stats.t.logpdf(y, DF, a, SCALE_OBS)
+
+
+def _poisson(y: np.ndarray, a: np.ndarray) -> np.ndarray:
+    return stats.poisson.logpmf(y, np.exp(LOG_RATE + a))
+
+
+def _negative_binomial(y: np.ndarray, a: np.ndarray) -> np.ndarray:
+    size, x = 1.0 / DISPERSION, LOG_RATE + a + math.log(DISPERSION)
+    ways = gammaln(y + size) - gammaln(size) - gammaln(y + 1.0)
+    return ways - size * np.logaddexp(0.0, x) - y * np.logaddexp(0.0, -x)
+
+
+def _censored(y: np.ndarray, a: np.ndarray) -> np.ndarray:
+    lo, hi = np.moveaxis(y, -1, 0)
+    known = lo == hi
+    z = (
+        (np.where(known, -np.inf, lo) - a) / SIGMA_OBS,
+        (np.where(known, np.inf, hi) - a) / SIGMA_OBS,
+    )
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(known, _gaussian(np.where(known, lo, 0.0), a), log_mass(*z))
+
+
+def _real_line() -> tuple[np.ndarray, np.ndarray]:
+    y = np.linspace(-120.0, 120.0, 24_001)
+    return y, np.full(y.shape, math.log(y[1] - y[0]))
+
+
+def _far_line() -> tuple[np.ndarray, np.ndarray]:
+    """The real line in y = sinh x, out to where a t has nothing left."""
+    x = np.linspace(-20.0, 20.0, 24_001)
+    return np.sinh(x), np.log(np.cosh(x)) + math.log(x[1] - x[0])
+
+
+def _counts() -> tuple[np.ndarray, np.ndarray]:
+    y = np.arange(40_000.0)
+    return y, np.zeros(y.shape)
+
+
+def _detector() -> tuple[np.ndarray, np.ndarray]:
+    """Both sides beyond the limits, and Legendre nodes between them."""
+    nodes, weights = np.polynomial.legendre.leggauss(400)
+    half = 0.5 * (LIMITS[1] - LIMITS[0])
+    inside = LIMITS[0] + half * (1.0 + nodes)
+    pairs = np.concatenate([np.stack([inside, inside], axis=1), DETECTED[[0, -1]]])
+    return pairs, np.log(np.append(half * weights, [1.0, 1.0]))
+
+
+def _classes(count: int) -> Callable[[], tuple[np.ndarray, np.ndarray]]:
+    return lambda: (np.arange(count), np.zeros(count))
+
+
+DETECTED = np.array(
+    [
+        [-np.inf, LIMITS[0]],
+        [-0.69, -0.69],
+        [0.0, 0.0],
+        [-0.2, 0.4],
+        [1.1, 1.1],
+        [1.8, 1.8],
+        [-np.inf, LIMITS[0]],
+        [LIMITS[1], np.inf],
+    ]
+)
+
+
+def _count_head(kind: type[Poisson] | type[Count]) -> AbstractHead:
+    """A head of counts off its starting values."""
+    start = kind() if kind is Poisson else Count(DISPERSION)
+    return eqx.tree_at(lambda h: h.log_rate, start, jnp.asarray(LOG_RATE, float))
+
+
 def _ordinal(cuts: list[float]) -> Ordinal:
     """An ordinal head with given cutpoints, through its stored parameters."""
     values = (jnp.asarray(cuts[0], float), jnp.asarray(np.log(np.diff(cuts)), float))
@@ -91,12 +187,14 @@ HEADS: dict[str, HeadCase] = {
         labels=np.array([-30.0, -4.0, -1.0, 0.0, 0.3, 2.0, 5.0, 40.0]),
         log_likelihood=_gaussian,
         law=GaussianLaw,
+        everything=_real_line,
     ),
     "event": HeadCase(
         make=lambda: Event(CUTS["event"][0]),
         labels=np.tile(np.arange(2), 4),
         log_likelihood=_probit(CUTS["event"]),
         law=EventLaw,
+        everything=_classes(2),
         classes=2,
     ),
     "ordinal2": HeadCase(
@@ -104,6 +202,7 @@ HEADS: dict[str, HeadCase] = {
         labels=np.tile(np.arange(2), 4),
         log_likelihood=_probit(CUTS["ordinal2"]),
         law=OrdinalLaw,
+        everything=_classes(2),
         classes=2,
     ),
     "ordinal4": HeadCase(
@@ -111,6 +210,7 @@ HEADS: dict[str, HeadCase] = {
         labels=np.tile(np.arange(4), 2),
         log_likelihood=_probit(CUTS["ordinal4"]),
         law=OrdinalLaw,
+        everything=_classes(4),
         classes=4,
     ),
     "categorical4": HeadCase(
@@ -118,8 +218,44 @@ HEADS: dict[str, HeadCase] = {
         labels=np.tile(np.arange(4), 2),
         log_likelihood=_softmax,
         law=CategoricalLaw,
+        everything=_classes(4),
         classes=4,
         point_only=True,
+    ),
+    "student": HeadCase(
+        make=lambda: StudentT(DF, SCALE_OBS),
+        labels=np.array([-1e6, -40.0, -2.0, 0.0, 0.3, 2.0, 9.0, 1e9]),
+        log_likelihood=_student,
+        law=StudentTLaw,
+        everything=_far_line,
+        tolerance=1e-6,
+    ),
+    "poisson": HeadCase(
+        make=lambda: _count_head(Poisson),
+        labels=np.array([0.0, 0.0, 1.0, 2.0, 5.0, 30.0, 400.0, 2000.0]),
+        log_likelihood=_poisson,
+        law=CountLaw,
+        everything=_counts,
+        closed_form=False,
+        reach=0.2,
+        tolerance=1e-6,
+    ),
+    "count": HeadCase(
+        make=lambda: _count_head(Count),
+        labels=np.array([0.0, 0.0, 1.0, 2.0, 5.0, 30.0, 400.0, 2000.0]),
+        log_likelihood=_negative_binomial,
+        law=CountLaw,
+        everything=_counts,
+        closed_form=False,
+        reach=0.2,
+        tolerance=1e-6,
+    ),
+    "censored": HeadCase(
+        make=lambda: Censored(*LIMITS, sigma_obs=SIGMA_OBS),
+        labels=DETECTED,
+        log_likelihood=_censored,
+        law=CensoredLaw,
+        everything=_detector,
     ),
 }
 
@@ -136,7 +272,8 @@ def log_plate_predictive(
         return case.log_likelihood(y, mean)
     z = np.linspace(-60.0, 60.0, 20_001)  # so wide for labels far out
     a = mean[:, None] + np.sqrt(var)[:, None] * z
-    log_integrand = case.log_likelihood(y[:, None], a) - 0.5 * z**2 - 0.5 * LOG_2PI
+    with np.errstate(over="ignore"):
+        log_integrand = case.log_likelihood(y[:, None], a) - 0.5 * z**2 - 0.5 * LOG_2PI
     return logsumexp(log_integrand, axis=1) + math.log(z[1] - z[0])
 
 

@@ -51,6 +51,7 @@ ROOMS = [
     "training",
     "store",
     "committee",
+    "testing",
     "forecaster",
     "backtests",
     "plots",

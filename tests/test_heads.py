@@ -71,7 +71,7 @@ def evaluate(
         *(jnp.asarray(np.asarray(a), real) for a in (mean, var, weights)),
     )
     assert values.dtype == real
-    assert values.shape == y.shape
+    assert values.shape == y.shape[:1]
     return np.asarray(values), flat(slopes)
 
 
@@ -93,7 +93,7 @@ def test_log_predictive_agrees_with_quadrature(head: str, belief: str) -> None:
         (mean, var), explicit_mean, explicit_var = projected(head, belief)
         got, _ = evaluate(case, case.labels, mean, var)
     want = log_plate_predictive(case, case.labels, explicit_mean, explicit_var)
-    np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(got, want, rtol=case.tolerance, atol=case.tolerance)
 
 
 @pytest.mark.parametrize("head", UNIT)
@@ -104,14 +104,17 @@ def test_log_predictive_is_the_integral_over_the_weights(head: str) -> None:
         drawn = draw_belief("full", 2, seed=9)
         psi = np.random.default_rng(3).normal(size=(len(case.labels), 2)) * 0.7
         mean, var = drawn.belief.project(jnp.asarray(psi))
-        y = np.clip(case.labels, -4.0, 5.0) if case.classes is None else case.labels
+        y = case.near()
         got, _ = evaluate(case, y, mean, var)
     nodes, weights = np.polynomial.hermite_e.hermegauss(80)
     z = np.stack(np.meshgrid(nodes, nodes, indexing="ij"), axis=-1).reshape(-1, 2)
     log_weight = np.log(np.outer(weights, weights).ravel() / weights.sum() ** 2)
     w = drawn.mu + z @ np.linalg.cholesky(drawn.cov).T
     terms = case.log_likelihood(y[:, None], psi @ w.T)
-    np.testing.assert_allclose(got, logsumexp(terms + log_weight, axis=1), rtol=1e-8, atol=1e-8)
+    # These nodes are centred on the belief, not on the label, hence no better for the newer heads.
+    tolerance = 1e-8 if case.tolerance == 1e-9 else 1e-4
+    want = logsumexp(terms + log_weight, axis=1)
+    np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -120,17 +123,14 @@ def test_the_predictive_is_normalised(head: str) -> None:
     rng = np.random.default_rng(2)
     mean = 4.0 * case.mean(rng)
     var = rng.exponential(size=mean.shape) * (0.0 if case.point_only else 9.0)
+    if not case.closed_form:
+        mean, var = mean[:2], 0.05 * var[:2]  # a rate of e^20 has more counts than can be added up
+    y, log_measure = case.everything()
     with jax.enable_x64(True):
-        if case.classes is None:
-            y = np.linspace(-120.0, 120.0, 24_001)
-            for m, v in zip(mean, var, strict=True):
-                log_density, _ = evaluate(case, y, np.full_like(y, m), np.full_like(y, v))
-                density = np.exp(log_density)
-                assert density.sum() * (y[1] - y[0]) == pytest.approx(1.0, abs=1e-10)
-        else:
-            n = len(mean)
-            tables = [evaluate(case, np.full(n, r), mean, var)[0] for r in range(case.classes)]
-            np.testing.assert_allclose(logsumexp(tables, axis=0), 0.0, atol=1e-13)
+        for m, v in zip(mean, var, strict=True):
+            lines = (np.broadcast_to(a, (len(y), *np.shape(a))) for a in (m, v))
+            log_mass, _ = evaluate(case, y, *lines)
+            assert logsumexp(log_mass + log_measure) == pytest.approx(0.0, abs=case.tolerance)
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -139,12 +139,13 @@ def test_gradients_agree_with_differences(head: str, spread: float) -> None:
     """By the head's own parameters, the mean and the variance.
 
     Around zero variance the differences step to tiny negative ones, where the closed form is
-    smooth, since it adds the likelihood's own variance first.
+    smooth, since it adds the likelihood's own variance first. A head without one has no values
+    there: its slope at zero is half of l'' + l'^2, by the heat equation.
     """
     case = HEADS[head]
     rng = np.random.default_rng(4)
     mean = case.mean(rng)
-    y = np.clip(case.labels, -4.0, 5.0) if case.classes is None else case.labels
+    y = case.near()
     share = rng.uniform(0.5, 1.5, size=len(y))
     var = spread * rng.uniform(0.5, 1.5, size=mean.shape)
     with jax.enable_x64(True):
@@ -157,10 +158,24 @@ def test_gradients_agree_with_differences(head: str, spread: float) -> None:
             return float(share @ evaluate(case, y, m, v, head=moved)[0])
 
         _, got = evaluate(case, y, mean, var, share=share)
-        want = central_gradient(total, np.asarray(start))
-        np.testing.assert_allclose(got, want, rtol=1e-7, atol=1e-8)
+        if case.closed_form or spread > 0.0:
+            want = central_gradient(total, np.asarray(start))
+        else:
+            free = np.asarray(start)[: -len(y)]
+            inner = central_gradient(lambda v: total(np.append(v, var)), free)
+            want = np.append(inner, share * _heat(case, y, mean))
+        rtol = max(1e-7, 10.0 * case.tolerance)
+        np.testing.assert_allclose(got, want, rtol=rtol, atol=0.1 * rtol)
         if not case.point_only:
             assert np.abs(got[-len(y) :]).min() > 0.0
+
+
+def _heat(case: HeadCase, y: np.ndarray, a: np.ndarray, step: float = 1e-3) -> np.ndarray:
+    """(l'' + l'^2) / 2 of the log likelihood at `a`, by differences of the fourth order."""
+    at = [case.log_likelihood(y, a + k * step) for k in (-2, -1, 0, 1, 2)]
+    first = (8.0 * (at[3] - at[1]) - (at[4] - at[0])) / (12.0 * step)
+    second = (16.0 * (at[3] + at[1]) - (at[4] + at[0]) - 30.0 * at[2]) / (12.0 * step**2)
+    return 0.5 * (second + first**2)
 
 
 @pytest.mark.parametrize(("x64", "rtol"), [(True, 1e-12), (False, 2e-5)])
@@ -175,6 +190,7 @@ def test_the_law_agrees_with_log_predictive(head: str, x64: bool, rtol: float) -
         assert type(law) is case.law
         assert len(law) == len(case.labels)
         want, _ = evaluate(case, case.labels, mean, var)
+    rtol = rtol if rtol > 1e-9 or case.tolerance == 1e-9 else case.tolerance
     np.testing.assert_allclose(law.log_prob(case.labels), want, rtol=rtol, atol=rtol)
 
 
@@ -304,10 +320,5 @@ def test_heads_print_as_users_write_them() -> None:
 
 
 def test_rows_say_how_many_lines_a_head_reads() -> None:
-    assert {name: case.make().rows for name, case in HEADS.items()} == {
-        "gaussian": 1,
-        "event": 1,
-        "ordinal2": 1,
-        "ordinal4": 1,
-        "categorical4": 4,
-    }
+    rows = {name: case.make().rows for name, case in HEADS.items()}
+    assert rows == {name: 4 if name == "categorical4" else 1 for name in HEADS}

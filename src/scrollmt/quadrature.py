@@ -92,7 +92,7 @@ def _mode(log_likelihood: LogLikelihood, y: Any, mean: Array, sd: Array) -> tupl
     hi = jnp.min(jnp.where(passed, steps, _REACH[-1]), axis=0)
     lo = jnp.max(jnp.where(passed, 0.0, steps), axis=0)
 
-    def step(_: int, state: tuple[Array, ...]) -> tuple[Array, ...]:
+    def step(_: Any, state: tuple[Array, ...]) -> tuple[Array, ...]:
         lo, hi, at, moved = state
         slope, curvature = pull(side * at)
         ahead = side * slope > 0.0

@@ -101,10 +101,11 @@ class StudentT(AbstractHead):
         df, noise = self.df, jnp.exp(2.0 * self.log_scale_obs)
         square = (y - mean) ** 2
         u = self._nodes(*jax.lax.stop_gradient((square, var, df, noise)))
-        total = var + noise * jnp.exp(-u)
+        # By way of the logarithm, since the square of a variance that large is no float32.
+        log_total = jnp.log(var + noise * jnp.exp(-u))
         half = 0.5 * df
         log_weight = -half * exp_rest(u) + 0.5 * jnp.log(half) - stirling_error(half)
-        terms = log_weight - 0.5 * jnp.log(total) - 0.5 * square / total
+        terms = log_weight - 0.5 * log_total - 0.5 * square * jnp.exp(-log_total)
         step = jax.lax.stop_gradient(_step(df, jnp.sqrt))
         return jax_logsumexp(terms, axis=0) + jnp.log(step) - 2.0 * LOG_SQRT_2PI
 
