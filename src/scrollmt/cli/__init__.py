@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from scrollmt.cli.shell import Guarded, say, show
+from scrollmt.cli.shell import Guarded, by_task, emit, say, show
 
 app = typer.Typer(
     cls=Guarded,
@@ -207,14 +207,80 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("demo"),
     seed: Annotated[int, typer.Option(help="Drives the split and the starting values.")] = 0,
     windows: Annotated[int, typer.Option(min=100, help="How many windows to draw.")] = 6500,
+    json: Json = False,
 ) -> None:
     """Draw stochastic Lorenz-63, fit the default, compare with the simulator's own law."""
     from scrollmt import demo as job
 
     result = job.run(out, seed=seed, windows=windows)
+    if json:
+        scores, seconds = by_task(result.table), result.seconds
+        emit({"scores": scores, "seconds": seconds, "picture": str(result.picture)})
+        return
     show(result.table, f"Lorenz-63, lead 0.5, {result.test_windows:,} test windows (nats)")
     spent = ", ".join(f"{name} {s:.1f} s" for name, s in result.seconds.items())
     say(f"{spent}; picture: {result.picture}")
 
 
-# Verbs that live in modules of their own are registered below, one line each.
+@app.command(rich_help_panel="The paper")
+def studies(json: Json = False) -> None:
+    """What can be reproduced: jobs, fits and claims of every study."""
+    from scrollmt.cli import reproduce as job
+
+    job.studies(as_json=json)
+
+
+@app.command(rich_help_panel="The paper")
+def reproduce(
+    study: Annotated[
+        str, typer.Argument(help="main, ledger, report, all, or a name from `scrollmt studies`.")
+    ],
+    corpora: Annotated[str | None, typer.Option(help="Of `main`: some corpora only.")] = None,
+    arms: Annotated[str | None, typer.Option(help="Of `main`: some arms only.")] = None,
+    backbones: Annotated[str | None, typer.Option(help="Of `main`: some backbones.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="How many, by default the paper's ten.")
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(help="local, processes, dask, or tcp://scheduler:port.")
+    ] = "local",
+    workers: Annotated[int | None, typer.Option(min=1, max=4096, help="Processes.")] = None,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder of records, tables and pages.")
+    ] = Path("reproduction"),
+    records: Annotated[
+        Path | None, typer.Option(help="The database, by default records.sqlite in the folder.")
+    ] = None,
+    committed: Annotated[
+        Path | None,
+        typer.Option("--from", help="Read exported records from this folder and train nothing."),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Shorter training, to try things out.")
+    ] = None,
+    windows: Annotated[
+        int | None, typer.Option(min=50, help="Smaller corpora, to try things out.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Run a study of the paper and write its tables, ours beside the paper's.
+
+    Finished jobs are recorded at once: stop it any time, and the same command goes on.
+    """
+    from scrollmt.cli import reproduce as job
+
+    job.reproduce(
+        study,
+        corpora=corpora,
+        arms=arms,
+        backbones=backbones,
+        seeds=seeds,
+        engine=engine,
+        workers=workers,
+        out=out,
+        records=records,
+        committed=committed,
+        steps=steps,
+        windows=windows,
+        quiet=quiet,
+    )

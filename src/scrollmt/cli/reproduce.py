@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -97,7 +98,12 @@ def studies(*, as_json: bool) -> None:
                 "what": summary,
             }
         )
-    show(pd.DataFrame(rows), as_json=as_json)
+    if as_json:
+        say(json.dumps(rows, indent=1))
+    else:
+        show(
+            pd.DataFrame(rows).set_index("study"), "What can be reproduced, by the paper's protocol"
+        )
 
 
 def _runs(job: Job) -> int:
@@ -143,7 +149,9 @@ def reproduce(
         path.parent.mkdir(parents=True, exist_ok=True)
         with Records(path) as database:
             if name not in PAGES:
-                say(str(compute(jobs, database, engine=engine, workers=workers, progress=not quiet)))
+                say(
+                    str(compute(jobs, database, engine=engine, workers=workers, progress=not quiet))
+                )
             frame = database.frame(jobs)
             if name not in PAGES:
                 database.export(out / "records", jobs, arrays=("var", "true_var"))
@@ -157,7 +165,9 @@ def _protocol(seeds: int | None, steps: int | None, windows: int | None) -> Prot
     protocol = PROTOCOL
     if seeds is not None:
         # Seeds beyond the paper's ten go on counting from there.
-        protocol = replace(protocol, seeds=tuple(range(PROTOCOL.seeds[0], PROTOCOL.seeds[0] + seeds)))
+        protocol = replace(
+            protocol, seeds=tuple(range(PROTOCOL.seeds[0], PROTOCOL.seeds[0] + seeds))
+        )
     if steps is not None:
         protocol = replace(protocol, steps=steps)
     if windows is not None:

@@ -1,5 +1,5 @@
 """Imports every probe, so that each is registered."""
 
-from scrollmt.paper.probes import default
+from scrollmt.paper.probes import default, oracle
 
-__all__ = ["default"]
+__all__ = ["default", "oracle"]
