@@ -54,7 +54,7 @@ def test_demo_prints_a_table_and_draws_a_picture(tmp_path: Path) -> None:
 def test_no_arguments_prints_help() -> None:
     result = run()
     assert result.exit_code in (0, 2)
-    for verb in ("init", "fit", "predict", "evaluate", "forecast", "backtest", "demo"):
+    for verb in ("init", "fit", "predict", "evaluate", "forecast", "backtest", "report", "demo"):
         assert re.search(rf"\b{verb} ", result.output)
 
 

@@ -339,7 +339,8 @@ def test_one_config_serves_several_leads(tmp_path: Path) -> None:
 
 
 def test_help_says_what_a_verb_does() -> None:
-    for verb in ("init", "fit", "predict", "evaluate", "forecast", "backtest"):
-        assert "Usage" in done(verb, "--help")
-    for verb in ("fit", "predict", "evaluate", "forecast", "backtest"):
-        assert "--json" in done(verb, "--help")
+    printing = ("fit", "predict", "evaluate", "forecast", "backtest", "report", "demo")
+    for verb in ("init", *printing):
+        text = done(verb, "--help")
+        assert "Usage" in text
+        assert ("--json" in text) == (verb in printing)
