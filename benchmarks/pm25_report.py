@@ -202,7 +202,8 @@ well; its words describe the strict rule. All that follows uses the former.
 Backbones that validation chose, of ten seeds: {_picks(picks)}. The best step is number
 {started["best_step"].median():.0f} at the median: at a learning rate of 0.03 a thousand windows are
 learned, and soon overlearned, within a few dozen steps. So it matters how often the validation
-part is scored, which the paper does not say; the preset scores it at every step. The same runs with
+part is scored, which the paper does not say. The cells above score it at every step, as the preset
+did when they were computed; it scores every tenth step now. The same runs with
 all intervals that were tried (NLL of state / event / regime; the paper in brackets). They are held
 against the paper's test figures, so an interval that agrees is a guess at what the paper did, not
 a better forecaster:
