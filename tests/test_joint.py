@@ -28,12 +28,15 @@ from helpers import (
     losses,
 )
 from scrollmt import Event, Forecaster, Gaussian, JointLaw, Windowing, at_lead, lags, load, mix
+from scrollmt.answers import Forecast
 from scrollmt.backbone import Dense
 from scrollmt.couplings import Coupling, read_groups
+from scrollmt.fit import Schedule
 from scrollmt.heads import AbstractHead
 from scrollmt.joint import Laws
 from scrollmt.model import Model, Task, build, rescale_task
 from scrollmt.objective import Data, composed, data_terms, validation_nll
+from scrollmt.paper.probes import joint as probe
 from scrollmt.portfolio import train
 from scrollmt.predictive import EventLaw, GaussianLaw
 from scrollmt.scores import log_score
@@ -208,29 +211,40 @@ def test_a_row_of_weight_two_equals_that_row_twice() -> None:
         np.testing.assert_allclose(flat(got.slope), flat(want.slope), rtol=1e-10, atol=1e-12)
 
 
-def test_labels_that_all_but_repeat_each_other_keep_their_digits_in_float32() -> None:
-    """1 - rho^2 = 1e-8 is below the rounding of rho itself; a difference of variances is lost."""
-    names, steep = ("a", "b", "c"), np.array([[0.0] * 3, [1e4, 0.0, 0.0], [1e4, 1e4, 0.0]])
+def test_labels_that_all_but_repeat_each_other_stay_finite_in_float32() -> None:
+    """1 - rho^2 is below the rounding of the variances whose difference it is."""
     rng = np.random.default_rng(0)
-    rows = np.array([[1.0, 0, 0], [1e4, 1, 0], [1e4, 1e4, 1]])
-    factor = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    labels = (rng.normal(size=(8, 3)) @ factor.T).astype(np.float32)
-    found: dict[bool, dict[str, np.ndarray]] = {}
-    for x64 in (False, True):
-        with jax.enable_x64(x64):
-            zero = jnp.zeros(8)
-            y = {n: jnp.asarray(labels[:, j], float) for j, n in enumerate(names)}
-            read: dict[str, tuple[AbstractHead, jax.Array, jax.Array]] = {
-                n: (Gaussian(), zero, zero + 1e-9) for n in names
-            }
-            given = coupling(names, steep).in_turn(read, y, {n: zero + 1.0 for n in names})
-            found[x64] = {}
-            for name, (head, _, var) in given.items():
-                assert isinstance(head, Gaussian)
-                found[x64][name] = np.asarray(head.predictive_var(var))
-                assert (found[x64][name] > 0.0).all()
-    for name in names:
-        np.testing.assert_allclose(found[False][name], found[True][name], rtol=1e-5)
+    names = ("a", "b", "c")
+
+    @eqx.filter_jit
+    @eqx.filter_value_and_grad
+    def total(given: tuple[Coupling, dict[str, Gaussian]], y: dict[str, jax.Array]) -> jax.Array:
+        by, heads = given
+        zero = jnp.zeros(8)
+        read: Any = {n: (head, zero, zero) for n, head in heads.items()}
+        seen = {n: zero + 1.0 for n in names}
+        turns = by.in_turn(read, y, seen)
+        return -jnp.sum(
+            jnp.stack([head.log_predictive(y[n], m, v) for n, (head, m, v) in turns.items()])
+        )
+
+    lost = 0
+    for _ in range(5):
+        steep = rng.uniform(5e3, 2e4, size=(3, 3))
+        heads = {n: Gaussian(s) for n, s in zip(names, rng.uniform(0.5, 2.0, 3), strict=True)}
+        by = coupling(names, steep)
+        common = rng.normal(size=8)
+        y = {n: jnp.asarray(common * float(heads[n].sigma_obs), jnp.float32) for n in names}
+        value, slope = total((by, heads), y)
+        assert np.isfinite(value)
+        assert np.isfinite(flat(slope)).all()
+        # Eliminated without care, in the same precision, the covariance has no such factor.
+        rows = np.asarray([float(heads[n].sigma_obs) for n in names], np.float32)[:, None]
+        rows = rows * np.asarray(by.factor())
+        cov = rows @ rows.T
+        left = np.diag(cov)[1:] - (cov[1:, 0] / np.sqrt(cov[0, 0])) ** 2
+        lost += int((left <= 0.0).any())
+    assert lost > 0
 
 
 def test_the_scale_map_holds_with_couplings() -> None:
@@ -629,14 +643,55 @@ def test_a_forecast_of_a_series_has_a_joint_law() -> None:
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"u": rng.normal(size=300).cumsum(), "v": rng.normal(size=300)})
     windows = Windowing(history=3, lead=2).cut(
-        frame, {"u": at_lead("u"), "v": at_lead("v"), "up": at_lead("u") > 0.0}, [lags("u", 3)]
+        frame, {"u": at_lead("u"), "v": at_lead("v")}, [lags("u", 3)]
     )
-    model = Forecaster.for_windows(windows, joint=["u", "v"], preset=TINY).fit(windows)
-    answer = model.forecast(frame)
+    cov = np.array([[[2.0, 0.9], [0.9, 1.0]]])
+    group = JointLaw(("u", "v"), np.array([[1.0, -1.0]]), cov)
+    answer = Forecast(
+        windows.take(np.array([5])), Laws({n: group.marginal(n) for n in "uv"}, [group])
+    )
     joint = answer.joint(["v", "u"])
-    assert joint.mean.shape == (1, 2)
-    np.testing.assert_array_equal(joint.mean[:, 0], answer.laws["v"].mean)  # type: ignore[attr-defined]
-    assert joint.cov[0, 0, 1] != 0.0
+    np.testing.assert_array_equal(joint.mean, [[-1.0, 1.0]])
+    np.testing.assert_allclose(joint.cov, cov[:, ::-1, ::-1], rtol=1e-14)
+    model = Forecaster.for_windows(windows, joint=["u", "v"])
+    assert (list(model.tasks), model.joint) == (["u", "v"], ["u", "v"])
+
+
+# The probe of the paper's claims
+
+
+def test_the_probe_draws_what_it_says() -> None:
+    """Two correlations share every draw but the part of the second noise that differs."""
+    rho, n = 0.8, 20_000
+    none, some = (probe.draw(3, r, n, part=1) for r in (0.0, rho))
+    np.testing.assert_array_equal(none.x, some.x)
+    np.testing.assert_array_equal(none.y["a"], some.y["a"])
+    moved = np.asarray(some.y["b"] - none.y["b"])
+    want = probe.SIGMA_OBS**2 * (rho**2 + (math.sqrt(1.0 - rho**2) - 1.0) ** 2)
+    assert moved.var() == pytest.approx(want, rel=5.0 * math.sqrt(2.0 / n))
+    near = np.linalg.norm(np.asarray(some.x), axis=1) < 0.25
+    # Close to the origin neither mean nor spread has any size: what is left is the noise.
+    left = np.corrcoef(np.asarray(some.y["a"])[near], np.asarray(some.y["b"])[near])[0, 1]
+    assert near.sum() > 500
+    assert left == pytest.approx(rho, abs=0.1)
+    assert not np.array_equal(probe.draw(3, rho, n, part=2).x, some.x)
+
+
+def test_the_probe_reports_every_cell() -> None:
+    schedule = Schedule(steps=40, eval_every=5, patience=100)
+    rows = probe.run([0, 1], (0.0, 0.8), schedule=schedule, windows=(200, 100, 150))
+    assert [(row["rho"], row["seed"]) for row in rows] == [(0.0, 0), (0.0, 1), (0.8, 0), (0.8, 1)]
+    for row in rows:
+        margins = row["nll_a_diagonal"] + row["nll_b_diagonal"]
+        assert row["joint_nll_diagonal"] == pytest.approx(margins, rel=1e-5)
+        assert row["gain"] == row["joint_nll_diagonal"] - row["joint_nll_full"]
+        # The effective correlation is below that of the noise.
+        most = -0.5 * math.log1p(-(row["correlation"] ** 2))
+        assert 0.0 <= row["available"] <= most
+        assert 0.0 < row["belief_share"] < 1.0
+    assert min(row["correlation"] for row in rows[2:]) > 0.3
+    assert min(row["gain"] for row in rows[2:]) > 0.03
+    assert max(abs(row["correlation"]) for row in rows[:2]) < 0.3
 
 
 def test_build_couples_and_rescaling_keeps_couplings() -> None:

@@ -11,19 +11,21 @@ score is a sum over the tasks in turn,
 
 $$\log m_n(y) = \sum_j \log m_n(y_j \mid y_{<j}).$$
 
-Given earlier labels, $\varepsilon_{<j}$ is Gaussian, say $\mathcal{N}(e, P)$, and task $j$ is a
-Gaussian head as before: it consumes `(y, mean, var)` with
+Given earlier labels, task $j$ is a Gaussian head as before: it consumes `(y, mean, var)` with the
+mean moved by what earlier labels say about $\varepsilon_{<j}$, the var raised by what they leave
+open of it, and its own noise $\sigma_j C_{jj}$. With $L_n L_n^\top = V_n$ and the surprises
+$z_n = L_n^{-1}(y_n - \text{mean}_n)$ of the labels before,
 
-$$\text{mean}_j + \sigma_j C_{j,<j}\, e, \qquad
-  \text{var}_j + \sigma_j^2 C_{j,<j} P\, C_{j,<j}^\top,$$
+$$\text{mean}_j + \sum_{k<j} L_{jk} z_k, \qquad
+  \text{var}_j + \sigma_j^2 \sum_{i<j} C_{ji}^2 - \sum_{k<j} L_{jk}^2.$$
 
-and its own noise is what is left, $\sigma_j C_{jj}$. A missing label teaches nothing about
-$\varepsilon$, which is exactly the law of the labels that were observed.
+A missing label says nothing about $\varepsilon$, which gives exactly the law of the labels that
+were observed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import equinox as eqx
@@ -67,26 +69,28 @@ class Coupling(eqx.Module):
 
         A label is observed where its weight is positive. Shapes: all arrays are `(N,)`.
         """
-        eye = jnp.eye(len(self.names), dtype=self.below.dtype)[:, :, None]
-        noise, spread = jnp.zeros_like(eye[0]), eye  # e and P, windows last
+        factor = self.factor()
+        sigma = [cast(Gaussian, read[name][0]).sigma_obs for name in self.names]
+        reach = [sigma[j] * factor[j] for j in range(len(sigma))]
+        # Row by row the Cholesky factor of V_n, and the standardised surprise of each label. An
+        # unobserved label has neither, which leaves the factor of those that were observed.
+        below: list[list[Array]] = []
+        surprise: list[Array] = []
         out: dict[str, tuple[AbstractHead, Array, Array]] = {}
-        for j, (name, row) in enumerate(zip(self.names, self.factor(), strict=True)):
+        for j, name in enumerate(self.names):
             head, mean, var = read[name]
-            head = cast(Gaussian, head)
-            reach = (head.sigma_obs * row)[:, None]
-            shared = reach.at[j].set(0.0)
-            expected = mean + jnp.sum(shared * noise, axis=0)
-            inherited = jnp.sum(shared * _matvec(spread, shared), axis=0)
-            out[name] = (head.scaled(row[j]), expected, var + inherited)
-            # What the label says about the noises.
-            seen = weight[name] > 0
-            covariance = _matvec(spread, reach)
-            gain = jnp.where(seen, covariance / (jnp.sum(reach * covariance, axis=0) + var), 0.0)
-            noise = noise + gain * jnp.where(seen, y[name] - expected, 0.0)
-            # Joseph's form: a sum of squares, where P minus a rank-one part could turn negative.
-            kept = eye - gain[:, None] * reach[None]
-            spread = _matmul(_matmul(kept, spread), kept.swapaxes(0, 1))
-            spread = spread + var * gain[:, None] * gain[None]
+            row: list[Array] = []
+            for k, earlier in enumerate(self.names[:j]):
+                left = jnp.sum(reach[j] * reach[k]) - _dot(row, below[k][:k])
+                row.append(jnp.where(weight[earlier] > 0, left / below[k][k], 0.0))
+            expected = mean + _dot(row, surprise)
+            # What earlier labels have not explained of the shared noise; only rounding, as for
+            # labels that all but repeat each other, can make it negative.
+            shared = jnp.maximum(jnp.sum(reach[j][:j] ** 2) - _dot(row, row), 0.0)
+            out[name] = (cast(Gaussian, head).scaled(factor[j, j]), expected, var + shared)
+            sd = jnp.sqrt(reach[j][j] ** 2 + var + shared)
+            below.append([*row, sd])
+            surprise.append(jnp.where(weight[name] > 0, (y[name] - expected) / sd, 0.0))
         return out
 
     def law(
@@ -104,13 +108,9 @@ class Coupling(eqx.Module):
         return JointLaw(self.names, np.stack([lines[n][0] for n in self.names], axis=1), cov)
 
 
-# Written out, windows last: batched products of tiny matrices are slow on every device.
-def _matvec(a: Float[Array, "J J #N"], b: Float[Array, "J #N"]) -> Float[Array, "J #N"]:
-    return jnp.sum(a * b[None], axis=1)
-
-
-def _matmul(a: Float[Array, "J J #N"], b: Float[Array, "J J #N"]) -> Float[Array, "J J #N"]:
-    return jnp.sum(a[:, :, None] * b[None], axis=1)
+def _dot(a: Sequence[Array], b: Sequence[Array]) -> Array:
+    """Written out over the few tasks: the compiler fuses it into one loop over the windows."""
+    return sum((x * y for x, y in zip(a, b, strict=True)), start=jnp.zeros(()))
 
 
 def read_groups(joint: Any, heads: Mapping[str, AbstractHead]) -> Groups:
