@@ -228,7 +228,8 @@ def test_the_paper_preset_is_the_protocol() -> None:
     assert PAPER.cov_floor == 1e-4
     assert (PAPER.starts, PAPER.committee, PAPER.scale_targets) == (1, None, False)
     schedule = PAPER.schedule
-    assert (schedule.steps, schedule.eval_every, schedule.patience) == (5000, 1, 300)
+    # Patience counts evaluations: three hundred steps without a better score.
+    assert (schedule.steps, schedule.eval_every, schedule.patience) == (5000, 10, 30)
     assert (schedule.batch_size, schedule.final_rate, schedule.average) == (None, 1.0, 0.0)
     assert (schedule.b1, schedule.b2, schedule.eps) == (0.9, 0.999, 1e-8)
     for candidate in PAPER.candidates:
