@@ -24,7 +24,6 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Key
 
 from scrollmt.budget import cut, live_bytes, pays
-from scrollmt.model import Model
 from scrollmt.objective import Data, validation_nll
 from scrollmt.program import (
     INTERRUPTED,
@@ -37,6 +36,7 @@ from scrollmt.program import (
     Schedule,
     Score,
     Stream,
+    Tree,
     advance,
     data_axis,
     finish,
@@ -64,7 +64,7 @@ _PROGRESS_UPDATES = 25
 class Fits:
     """The outcome of a batch of runs; every array has the run axis first."""
 
-    models: Model
+    models: Tree
     best_score: np.ndarray
     best_step: np.ndarray
     steps: np.ndarray
@@ -89,12 +89,12 @@ class Fits:
             history={name: values[:runs] for name, values in self.history.items()},
         )
 
-    def model(self, run: int) -> Model:
+    def model(self, run: int) -> Tree:
         """The best model of one run."""
         return jax.tree.map(lambda a: a[run] if eqx.is_array(a) else a, self.models)
 
 
-def stack(models: list[Model]) -> Model:
+def stack(models: list[Tree]) -> Tree:
     """Models of one structure as one batch with a leading run axis."""
     return jax.tree.map(lambda *a: jnp.stack(a) if eqx.is_array(a[0]) else a[0], *models)
 
@@ -136,8 +136,8 @@ class _Batch:
     """Runs that are trained together, and what they are trained on."""
 
     program: Program
-    params: Model
-    fixed: Model
+    params: Tree
+    fixed: Tree
     train: Data | Stream
     valid: Data
     hyper: Hyper
@@ -277,7 +277,7 @@ def _together(parts: list[Fits]) -> Fits:
 
 
 def fit(
-    models: Model,
+    models: Tree,
     train: Data | Stream,
     valid: Data,
     *,
@@ -286,7 +286,7 @@ def fit(
     schedule: Schedule,
     keys: Key[Array, " B"],
     score: Score = validation_nll,
-    trainable: Callable[[Model], Any] | None = None,
+    trainable: Callable[[Tree], Any] | None = None,
     progress: Progress | None = None,
     memory_budget: float | None = None,
 ) -> Fits:

@@ -9,8 +9,9 @@ coupled, the noise of their labels.
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -38,7 +39,29 @@ class Task(eqx.Module):
         return jnp.exp(self.log_prior_precision)
 
 
-class Model(eqx.Module):
+class AbstractModel(eqx.Module):
+    """What objectives and scores ask of a model."""
+
+    # Stored by one kind of model and computed by another. For readers and type checkers alone:
+    # a dataclass would take a property for the default value of the field of that name.
+    if TYPE_CHECKING:
+
+        @property
+        @abc.abstractmethod
+        def backbone(self) -> Backbone: ...
+        @property
+        @abc.abstractmethod
+        def tasks(self) -> dict[str, Task]: ...
+        @property
+        @abc.abstractmethod
+        def couplings(self) -> tuple[Coupling, ...]: ...
+
+    @abc.abstractmethod
+    def project(self, x: Float[Array, "N D"]) -> dict[str, tuple[Array, Array]]:
+        """`(mean, var)` of every task's latent line."""
+
+
+class Model(AbstractModel):
     """A backbone shared by named tasks, some of which may be coupled by their noise."""
 
     backbone: Backbone

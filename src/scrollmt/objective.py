@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from scrollmt.model import Model, Task
+from scrollmt.model import AbstractModel, Task
 
 # All that is done to data works on both kinds of arrays, which have no type in common.
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Data(eqx.Module):
         return jax.tree.map(lambda leaf: leaf[rows], self)
 
 
-def data_terms(model: Model, data: Data) -> dict[str, Float[Array, " N"]]:
+def data_terms(model: AbstractModel, data: Data) -> dict[str, Float[Array, " N"]]:
     r"""$-w_{kn}\log m_{k,n}(y_n)$ for every task and window, in nats."""
     read = {
         name: (model.tasks[name].head, mean, var)
@@ -67,13 +67,13 @@ def prior_term(task: Task) -> Float[Array, ""]:
     return task.belief.overlap(task.prior_precision)
 
 
-def shared_cavity(model: Model, data: Data, name: str) -> Float[Array, ""]:
+def shared_cavity(model: AbstractModel, data: Data, name: str) -> Float[Array, ""]:
     """The single-task loss of one observable: its data terms and its prior term."""
     return jnp.sum(data_terms(model, data)[name]) + prior_term(model.tasks[name])
 
 
 def composed(
-    model: Model,
+    model: AbstractModel,
     data: Data,
     *,
     data_scale: float | Array = 1.0,
@@ -92,13 +92,13 @@ def composed(
     return total
 
 
-def backbone_penalty(model: Model) -> Float[Array, ""]:
+def backbone_penalty(model: AbstractModel) -> Float[Array, ""]:
     """Half the squared norm of the backbone's weight matrices; biases go free."""
     leaves = jax.tree.leaves(eqx.filter(model.backbone, eqx.is_inexact_array))
     return 0.5 * sum((jnp.sum(w * w) for w in leaves if w.ndim >= 2), start=jnp.zeros(()))
 
 
-def mean_nll(model: Model, data: Data) -> dict[str, Float[Array, ""]]:
+def mean_nll(model: AbstractModel, data: Data) -> dict[str, Float[Array, ""]]:
     """Mean NLL of each task over its observed windows; zero for a task that has none."""
     return {
         name: jnp.sum(terms) / jnp.maximum(jnp.sum(data.weight[name]), jnp.finfo(terms.dtype).tiny)
@@ -106,6 +106,6 @@ def mean_nll(model: Model, data: Data) -> dict[str, Float[Array, ""]]:
     }
 
 
-def validation_nll(model: Model, data: Data) -> Float[Array, ""]:
+def validation_nll(model: AbstractModel, data: Data) -> Float[Array, ""]:
     """Mean NLL of each task over its observed windows, added over tasks."""
     return sum(mean_nll(model, data).values(), start=jnp.zeros(()))

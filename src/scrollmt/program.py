@@ -13,7 +13,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -22,12 +22,13 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Key
 
-from scrollmt.model import Model
 from scrollmt.objective import Data
 
+# A model, or what has its shape: training never looks inside.
+Tree: TypeAlias = Any
 Hyper = dict[str, Any]
-Objective = Callable[[Model, Data, Hyper, float | Array], Float[Array, ""]]
-Score = Callable[[Model, Data], Float[Array, ""]]
+Objective = Callable[[Tree, Data, Hyper, float | Array], Float[Array, ""]]
+Score = Callable[[Tree, Data], Float[Array, ""]]
 
 STOP_REASONS = ("running", "steps", "patience", "nonfinite", "interrupted")
 RUNNING, STEPS, PATIENCE, NONFINITE, INTERRUPTED = range(len(STOP_REASONS))
@@ -92,13 +93,13 @@ def _optimiser(schedule: Schedule) -> optax.GradientTransformation:
     return optax.scale_by_adam(b1=schedule.b1, b2=schedule.b2, eps=schedule.eps)
 
 
-def _flat(params: Model) -> Float[Array, " P"]:
+def _flat(params: Tree) -> Float[Array, " P"]:
     leaves = jax.tree.leaves(params)
     dtype = jnp.result_type(*leaves) if leaves else float
     return jnp.concatenate([jnp.zeros(0, dtype), *(leaf.ravel() for leaf in leaves)])
 
 
-def _shaped(flat: Float[Array, " P"], template: Model) -> Model:
+def _shaped(flat: Float[Array, " P"], template: Tree) -> Tree:
     """Parameters in the shapes of a template, which holds one run's `ShapeDtypeStruct`s."""
     leaves, structure = jax.tree.flatten(template)
     ends = np.cumsum([leaf.size for leaf in leaves])
@@ -109,7 +110,7 @@ def _shaped(flat: Float[Array, " P"], template: Model) -> Model:
     )
 
 
-def template_of(params: Model) -> Model:
+def template_of(params: Tree) -> Tree:
     return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), params)
 
 
@@ -125,8 +126,8 @@ def _rows(key: Key[Array, "*B"], windows: int, count: int, batch: int) -> Array:
 class Program:
     """What is compiled: everything of `fit` that is not a number."""
 
-    static: Model
-    template: Model
+    static: Tree
+    template: Tree
     objective: Objective
     score: Score
     schedule: Schedule
@@ -142,7 +143,7 @@ class Program:
         size = self.schedule.batch_size
         return None if size is None else min(size, self.windows)
 
-    def model(self, flat: Float[Array, " P"], fixed: Model) -> Model:
+    def model(self, flat: Float[Array, " P"], fixed: Tree) -> Tree:
         return eqx.combine(_shaped(flat, self.template), fixed, self.static)
 
     def flat_like(self) -> jax.ShapeDtypeStruct:
@@ -154,16 +155,16 @@ class Program:
         assert self.batch is not None
         return stream.minibatches(key, self.schedule.eval_every, self.batch)
 
-    def value(self, flat: Array, fixed: Model, data: Data) -> Array:
+    def value(self, flat: Array, fixed: Tree, data: Data) -> Array:
         return self.score(self.model(flat, fixed), data)
 
-    def loss(self, flat: Array, fixed: Model, data: Data, hyper: Hyper) -> Array:
+    def loss(self, flat: Array, fixed: Tree, data: Data, hyper: Hyper) -> Array:
         data_scale = 1.0 if self.batch is None else self.windows / self.batch
         return self.objective(self.model(flat, fixed), data, hyper, data_scale)
 
 
 def _advance_one(
-    run: Run, fixed: Model, train: Data, valid: Data, hyper: Hyper, *, program: Program
+    run: Run, fixed: Tree, train: Data, valid: Data, hyper: Hyper, *, program: Program
 ) -> tuple[Run, tuple[Array, Array]]:
     """One run `rounds` evaluations further; a run that has ended stays as it is."""
     schedule, batch = program.schedule, program.batch
@@ -224,7 +225,7 @@ def _advance_one(
 
 @functools.partial(jax.jit, static_argnums=0)
 def advance(
-    program: Program, runs: Run, fixed: Model, train: Data, valid: Data, hyper: Hyper
+    program: Program, runs: Run, fixed: Tree, train: Data, valid: Data, hyper: Hyper
 ) -> tuple[Run, tuple[Array, Array]]:
     """All runs a few rounds further; data with two axes of `x` serves every run."""
     axes = (0, 0, None if program.streamed else data_axis(train), data_axis(valid), 0)
@@ -233,10 +234,8 @@ def advance(
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def start(
-    program: Program, params: Model, fixed: Model, valid: Data, keys: Key[Array, " B"]
-) -> Run:
-    def one(params: Model, fixed: Model, valid: Data, key: Key[Array, "*B"]) -> Run:
+def start(program: Program, params: Tree, fixed: Tree, valid: Data, keys: Key[Array, " B"]) -> Run:
+    def one(params: Tree, fixed: Tree, valid: Data, key: Key[Array, "*B"]) -> Run:
         flat = _flat(params)
         value = program.value(flat, fixed, valid)
         zero = jnp.zeros((), jnp.int32)
@@ -248,7 +247,7 @@ def start(
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def finish(program: Program, runs: Run) -> Model:
+def finish(program: Program, runs: Run) -> Tree:
     return jax.vmap(lambda flat: _shaped(flat, program.template))(runs.best)
 
 

@@ -25,7 +25,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from scrollmt.beliefs import AbstractBelief, Point, Rows
 from scrollmt.couplings import Coupling
 from scrollmt.heads import AbstractHead, Gaussian
-from scrollmt.model import Backbone, Model, Task
+from scrollmt.model import AbstractModel, Backbone, Model, Task
 from scrollmt.numerics import LOG_SQRT_2PI, inverse_root, normal_energy
 from scrollmt.objective import Data, data_terms, prior_term
 
@@ -89,10 +89,10 @@ def log_evidence(
     return -noise + 0.5 * (size * jnp.log(prior_precision) - log_det - misfit - pull)
 
 
-class Bound(eqx.Module):
+class Bound(AbstractModel):
     """A model whose Gaussian task `name` reads the posterior of the windows it carries.
 
-    It offers what the objective and the scores ask of a `Model`; its own `mu` is never used.
+    The belief that the bound task has in `model` itself is never used.
     """
 
     model: Model
@@ -127,7 +127,8 @@ class Bound(eqx.Module):
         """The plain model with the posterior in its place."""
         task = self.model.tasks[self.name]
         bound = Task(task.head, posterior(*self.design()), task.log_prior_precision)
-        return Model(self.model.backbone, {**self.model.tasks, self.name: bound})
+        tasks = {**self.model.tasks, self.name: bound}
+        return Model(self.model.backbone, tasks, self.model.couplings)
 
     def project(self, x: Float[Array, "N D"]) -> dict[str, tuple[Array, Array]]:
         return self.settled().project(x)
@@ -137,6 +138,8 @@ def bind(model: Model, train: Data, name: str) -> Bound:
     """Tie a Gaussian task's belief to the posterior of these windows."""
     if name not in model.tasks or not isinstance(model.tasks[name].head, Gaussian):
         raise ValueError(f"only a Gaussian task has a binding map; {name!r} is not one")
+    if any(name in coupling.names for coupling in model.couplings):
+        raise ValueError(f"task {name!r} is coupled by its noise: it has no binding map of its own")
     return Bound(model, train, name)
 
 
@@ -185,6 +188,11 @@ def laplace(
     """
     if any(not isinstance(task.belief, Point) for task in model.tasks.values()):
         raise ValueError("laplace adds beliefs to a point estimate; this model has beliefs already")
+    if model.couplings:
+        raise ValueError("laplace takes one head at a time; the heads of this model are coupled")
+    wide = [name for name, task in model.tasks.items() if task.head.rows > 1]
+    if wide:
+        raise ValueError(f"laplace needs heads that read one latent line; {wide} read several")
     psi_train, psi_valid = model.features(train.x), model.features(valid.x)
     tasks = {}
     for name, task in model.tasks.items():

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 
 from scrollmt.fit import Hyper, Objective, Score
 from scrollmt.heads import AbstractHead, Event, Gaussian, Ordinal
-from scrollmt.model import Model
+from scrollmt.model import AbstractModel, Model
 from scrollmt.objective import Data, backbone_penalty, composed, validation_nll
 
 Setting = Mapping[str, float]
@@ -35,13 +35,13 @@ def questions() -> dict[str, AbstractHead]:
     return {STATE: Gaussian(), EVENT: Event(), REGIME: Ordinal(4)}
 
 
-def penalised(model: Model, loss: Array, hyper: Hyper) -> Float[Array, ""]:
+def penalised(model: AbstractModel, loss: Array, hyper: Hyper) -> Float[Array, ""]:
     """Every arm's objective carries the same penalty on the backbone's weights."""
     return loss + hyper["backbone_l2"] * backbone_penalty(model)
 
 
 def composed_objective(
-    model: Model, data: Data, hyper: Hyper, data_scale: float | Array
+    model: AbstractModel, data: Data, hyper: Hyper, data_scale: float | Array
 ) -> Float[Array, ""]:
     """The composed objective, as a sum over windows."""
     return penalised(model, composed(model, data, data_scale=data_scale), hyper)
@@ -88,24 +88,33 @@ class Arm:
 
         `runs_of` names the arm whose runs this one only selects from: it has none of its own.
         """
-
-        def name(part: Any) -> str:
-            # A partial application says what it applies and to which values.
-            inner = getattr(part, "func", part)
-            keywords = getattr(part, "keywords", {})
-            shown = ",".join(f"{k}={v}" for k, v in sorted(keywords.items()))
-            return f"{inner.__module__}.{inner.__qualname__}({shown})"
-
         return {
             "heads": {task: repr(head) for task, head in sorted(self.heads().items())},
             "belief": self.belief,
-            "objective": name(self.objective),
-            "score": name(self.score),
+            "objective": _name_of(self.objective),
+            "score": _name_of(self.score),
             "settings": [dict(setting) for setting in self.settings],
-            "start": name(self.start),
-            "finish": name(self.finish),
+            "start": _name_of(self.start),
+            "finish": _name_of(self.finish),
             "members": self.members,
         }
+
+
+def _name_of(part: Any) -> str:
+    """A function by its name; a partial application with what it applies, and to which values."""
+    inner = getattr(part, "func", part)
+    if not hasattr(inner, "__qualname__"):
+        raise ValueError(
+            f"{part!r:.80} has no name that would tell it from others of its kind; pass a function "
+            "or a functools.partial of one"
+        )
+    values = [(None, v) for v in getattr(part, "args", ())]
+    values += sorted(getattr(part, "keywords", {}).items())
+    shown = [
+        ("" if key is None else f"{key}=") + (_name_of(v) if callable(v) else str(v))
+        for key, v in values
+    ]
+    return f"{inner.__module__}.{inner.__qualname__}({','.join(shown)})"
 
 
 ARMS: dict[str, Arm] = {}
@@ -119,6 +128,13 @@ def register(arm: Arm) -> Arm:
         raise ValueError(
             f"arm {arm.name!r} selects from the runs of {arm.runs_of!r}, which is not registered"
         )
+    unasked = sorted(set(arm.heads()) - set(questions()))
+    if unasked:
+        raise ValueError(
+            f"arm {arm.name!r} has heads for {unasked}, but the corpora ask for {[*questions()]}"
+        )
+    if len({frozenset(setting) for setting in arm.settings}) != 1:
+        raise ValueError(f"arm {arm.name!r}: every setting gives a number to the same names")
     json.dumps(arm.describe())
     ARMS[arm.name] = arm
     return arm
@@ -130,14 +146,13 @@ def get_arm(name: str) -> Arm:
     return ARMS[name]
 
 
+@eqx.filter_jit
 def map_runs(function: Callable[..., Any], *batched: Any) -> Any:
-    """A function of one run's trees, over the run axis of all of them, compiled."""
-    arrays, static = zip(*(eqx.partition(tree, eqx.is_array) for tree in batched), strict=True)
+    """A function of one run's trees, over the run axis of all of them.
 
-    def one(*parts: Any) -> Any:
-        return function(*(eqx.combine(a, s) for a, s in zip(parts, static, strict=True)))
-
-    return eqx.filter_jit(eqx.filter_vmap(one))(*arrays)
+    It is compiled once for a function of a module, and each time for one made on the spot.
+    """
+    return eqx.filter_vmap(function)(*batched)
 
 
 def one_run(batch: Any, run: int) -> Any:

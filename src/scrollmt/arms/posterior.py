@@ -67,7 +67,7 @@ def bind_state(model: Model, train: Data, setting: Setting) -> Bound:
 
 def settle(models: Bound, train: Data, valid: Data) -> Model:
     """The plain models at the posteriors of their training windows."""
-    return map_runs(lambda bound: bound.settled(), models)
+    return map_runs(Bound.settled, models)
 
 
 def evidence_objective(

@@ -33,7 +33,7 @@ from scrollmt.heads import AbstractHead, Categorical, Gaussian
 from scrollmt.model import Model
 from scrollmt.numerics import LOG_SQRT_2PI
 from scrollmt.objective import Data, mean_nll
-from scrollmt.predictive import GaussianLaw, Law, real_labels
+from scrollmt.predictive import GaussianLaw, Law
 
 WEIGHTS = (0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 
@@ -78,14 +78,14 @@ def profiled_nll(model: Model, data: Data) -> Float[Array, ""]:
     return LOG_SQRT_2PI + 0.5 + 0.5 * jnp.log(mse) + sum(losses.values(), start=jnp.zeros(()))
 
 
+def _log_spread(model: Model, valid: Data) -> Float[Array, ""]:
+    mean, _ = model.project(valid.x)[STATE]
+    return jnp.log(root_mean_square(valid.y[STATE] - mean, valid.weight[STATE]))
+
+
 def residual_spread(models: Model, train: Data, valid: Data) -> Model:
     """The state head reports the root mean square of its validation residuals as its sd."""
-
-    def log_spread(model: Model, valid: Data) -> Array:
-        mean, _ = model.project(valid.x)[STATE]
-        return jnp.log(root_mean_square(valid.y[STATE] - mean, valid.weight[STATE]))
-
-    found = map_runs(log_spread, models, valid)
+    found = map_runs(_log_spread, models, valid)
     return eqx.tree_at(lambda m: m.tasks[STATE].head.log_sigma_obs, models, found)
 
 
@@ -138,7 +138,7 @@ def learned_weights(
     """
     total = jnp.zeros(())
     for name, loss in _losses(model, data).items():
-        head = model.tasks[name].head
+        head: Any = model.tasks[name].head
         s = head.log_sigma_obs if name == STATE else head.log_scale
         total = total + (0.5 if name == STATE else 1.0) * jnp.exp(-2.0 * s) * loss + s
     return penalised(model, total, hyper)
@@ -159,11 +159,6 @@ class Spread(AbstractHead):
     @property
     def rows(self) -> int:
         return 2
-
-    def read_labels(self, name: str, values: Any) -> tuple[np.ndarray, np.ndarray]:
-        y = real_labels(values, len(values), f"task {name!r}")
-        seen = ~np.isnan(y)
-        return np.where(seen, y, 0.0), seen
 
     def log_predictive(self, y: Array, mean: Array, var: Array) -> Array:
         centre, log_sd = mean[..., 0], mean[..., 1] + self.log_sd_offset
@@ -199,7 +194,7 @@ GRID = tuple(
 )
 
 for kind, words in (("ce", "cross-entropy heads"), ("probit", "threshold heads")):
-    point = {
+    point: dict[str, Any] = {
         "heads": HEADS[kind],
         "objective": weighted_sum,
         "score": profiled_nll,

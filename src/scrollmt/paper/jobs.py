@@ -19,18 +19,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 import scrollmt.paper.probes.all  # noqa: F401
 from scrollmt.arms import Arm, get_arm, questions
 from scrollmt.arms.base import map_runs, one_run
 from scrollmt.arms.ensembles import MEMBER_STRIDE
-from scrollmt.backbone import PAPER_WIDTH, paper_backbone
+from scrollmt.backbone import PAPER_BACKBONES, PAPER_WIDTH, paper_backbone
 from scrollmt.fit import Fits, fit, stack
 from scrollmt.intake import Scales, read_rows
 from scrollmt.model import Model, build
 from scrollmt.objective import Data
 from scrollmt.paper.probes.registry import PREFIX, PROBES
-from scrollmt.paper.problems import Problem, problem, true_var
+from scrollmt.paper.problems import Problem, problem, read_id, true_var
 from scrollmt.paper.protocol import PROTOCOL, Protocol
 from scrollmt.paper.scoring import (
     fitted_columns,
@@ -87,9 +88,17 @@ def make_job(
     seeds: Sequence[int] | None = None,
 ) -> Job:
     """A job under a protocol; a typing slip in a name is found here, not in a worker."""
-    described = {} if arm.startswith(PREFIX) else get_arm(arm).describe()
-    if arm.startswith(PREFIX) and arm not in PROBES:
-        raise ValueError(f"unknown probe {arm!r}; choose from {', '.join(sorted(PROBES))}")
+    described: dict[str, Any] = {}
+    if arm.startswith(PREFIX):
+        if arm not in PROBES:
+            raise ValueError(f"unknown probe {arm!r}; choose from {', '.join(sorted(PROBES))}")
+    else:
+        described = get_arm(arm).describe()
+        read_id(corpus)
+        if backbone not in PAPER_BACKBONES:
+            raise ValueError(
+                f"unknown backbone {backbone!r}; choose from {', '.join(PAPER_BACKBONES)}"
+            )
     determinants = {"protocol": protocol.determinants(), "arm": described}
     return Job(
         corpus,
@@ -145,9 +154,10 @@ def _start(
     tag = zlib.crc32(backbone.encode())
     (start_key,) = jax.random.split(jax.random.fold_in(jax.random.key(seed), tag), 1)
     net_key, task_key, run_key = jax.random.split(start_key, 3)
+    heads = {name: h.started(train.y[name], train.weight[name]) for name, h in arm.heads().items()}
     built = build(
         paper_backbone(backbone, train.x.shape[-1], net_key),
-        arm.heads(),
+        heads,
         features=PAPER_WIDTH,
         belief=arm.belief,
         key=task_key,
@@ -179,8 +189,8 @@ def _fit(
         name: jnp.asarray([s[name] for s in arm.settings] * (count // len(arm.settings)), float)
         for name in names
     }
-    hyper["learning_rate"] = jnp.full(count, protocol.learning_rate)
-    hyper["backbone_l2"] = jnp.full(count, protocol.backbone_l2)
+    for name in ("learning_rate", "backbone_l2"):
+        hyper.setdefault(name, jnp.full(count, getattr(protocol, name)))
     fits = fit(
         stack(models),
         train,
@@ -198,9 +208,17 @@ def _fit(
 def _laws(model: Model, lines: Any, scales: Scales) -> dict[str, Law]:
     laws: dict[str, Law] = {}
     for name, (mean, var) in lines.items():
-        law = model.tasks[name].head.law(np.asarray(mean), np.asarray(var))
-        laws[name] = law.affine(scales.offset[name], 1.0) if isinstance(law, GaussianLaw) else law
+        head, line = model.tasks[name].head, (np.asarray(mean), np.asarray(var))
+        laws[name] = (
+            head.rescaled_law(*line, scales.offset[name], scales.scale[name])
+            if name in scales.offset
+            else head.law(*line)
+        )
     return laws
+
+
+def _project(model: Model, x: Array) -> dict[str, tuple[Array, Array]]:
+    return model.project(x)
 
 
 def execute(job: Job, protocol: Protocol | None = None) -> Outcome:
@@ -231,10 +249,8 @@ def _execute(job: Job, protocol: Protocol | None) -> Outcome:
     each = arm.members * len(arm.settings)
     test_x = np.stack([p.scales.inputs(p.test[0]) for p in parts]).astype(train.x.dtype)
     lines = {
-        "valid": map_runs(lambda m, x: m.project(x), models, valid.x),
-        "test": map_runs(
-            lambda m, x: m.project(x), models, jnp.repeat(jnp.asarray(test_x), each, axis=0)
-        ),
+        "valid": map_runs(_project, models, valid.x),
+        "test": map_runs(_project, models, jnp.repeat(jnp.asarray(test_x), each, axis=0)),
     }
     lines = jax.tree.map(np.asarray, lines)
     models = jax.tree.map(lambda a: np.asarray(a) if isinstance(a, jax.Array) else a, models)

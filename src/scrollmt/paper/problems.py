@@ -25,11 +25,14 @@ from scrollmt.corpora.base import Corpus
 from scrollmt.paper.protocol import ORIGINS, Protocol
 from scrollmt.splits import Split, chronological_split, random_split, rolling_origins
 
+_NUMBER = r"\d+(?:\.\d+)?"
 _ID = re.compile(
-    r"(?P<name>ou|lorenz63|pm25)(@(?P<lead>[\d.]+))?(\*(?P<factor>[\d.]+)|(?P<std>-std))?"
-    r"(/(?P<origin>\d))?(~(?P<draw>\d+))?"
+    rf"(?P<name>ou|lorenz63|pm25)(@(?P<lead>{_NUMBER}))?(\*(?P<factor>{_NUMBER})|(?P<std>-std))?"
+    r"(/(?P<origin>\d+))?(~(?P<draw>\d+))?"
 )
+HEADLINE_LEAD = 0.5
 STATE = "state"
+_Labelled = tuple[np.ndarray, Mapping[str, np.ndarray], Corpus | None]
 
 
 @dataclass(frozen=True)
@@ -64,50 +67,69 @@ class Problem:
         return self.X[rows], labels
 
 
-def problem(corpus_id: str, protocol: Protocol) -> Problem:
-    """The problem behind an id."""
+@dataclass(frozen=True)
+class Changes:
+    """A corpus and what is changed about it, as its id says."""
+
+    name: str
+    lead: float
+    factor: float
+    standardise: bool
+    origin: int | None
+    draw: int | None
+
+
+def read_id(corpus_id: str) -> Changes:
+    """What an id asks for; an error says what is wrong with it before anything is drawn."""
     found = _ID.fullmatch(corpus_id)
     if found is None:
         raise ValueError(
             f"unknown corpus {corpus_id!r}; use ou, lorenz63 or pm25, with a lead as in ou@0.1, a "
-            "target factor as in lorenz63*8, lorenz63-std, or an origin as in pm25/0"
+            "target factor as in lorenz63*8, lorenz63-std, an origin as in pm25/0, or another "
+            "draw as in ou~3"
         )
-    name = found["name"]
-    origin = None if found["origin"] is None else int(found["origin"])
-    if (origin is not None) != (name == "pm25" and origin is not None):
-        raise ValueError(f"corpus {corpus_id!r}: only pm25 has rolling origins")
-    if origin is not None and origin >= ORIGINS:
-        raise ValueError(f"corpus {corpus_id!r}: origins are numbered 0 to {ORIGINS - 1}")
-    if name == "pm25":
-        if found["lead"] or found["draw"]:
-            raise ValueError(f"corpus {corpus_id!r}: pm25 has one lead and one series")
-        X, Y = _series()
-        corpus = None
-    else:
-        draw = protocol.corpus_seed if found["draw"] is None else int(found["draw"])
-        corpus = _drawn(name, float(found["lead"] or 0.5), draw, protocol.corpus_windows)
-        X, Y = corpus.X, corpus.Y
-    return Problem(
-        corpus_id,
-        X,
-        Y,
-        factor=float(found["factor"] or 1.0),
-        standardise=found["std"] is not None,
-        origin=origin,
-        corpus=corpus,
+    changes = Changes(
+        found["name"],
+        float(found["lead"] or HEADLINE_LEAD),
+        float(found["factor"] or 1.0),
+        found["std"] is not None,
+        None if found["origin"] is None else int(found["origin"]),
+        None if found["draw"] is None else int(found["draw"]),
     )
+    if changes.origin is not None and changes.name != "pm25":
+        raise ValueError(f"corpus {corpus_id!r}: only pm25 has rolling origins")
+    if changes.origin is not None and changes.origin >= ORIGINS:
+        raise ValueError(f"corpus {corpus_id!r}: origins are numbered 0 to {ORIGINS - 1}")
+    if changes.name == "pm25" and (found["lead"] or found["draw"]):
+        raise ValueError(f"corpus {corpus_id!r}: pm25 has one lead and one series")
+    if changes.factor == 0.0:
+        raise ValueError(f"corpus {corpus_id!r}: a target times 0 holds nothing to learn")
+    return changes
+
+
+def problem(corpus_id: str, protocol: Protocol) -> Problem:
+    """The problem behind an id."""
+    asked = read_id(corpus_id)
+    X, Y, corpus = _series() if asked.name == "pm25" else _windows(asked, protocol)
+    return Problem(corpus_id, X, Y, asked.factor, asked.standardise, asked.origin, corpus)
+
+
+def _windows(asked: Changes, protocol: Protocol) -> _Labelled:
+    draw = protocol.corpus_seed if asked.draw is None else asked.draw
+    corpus = _drawn(asked.name, asked.lead, draw, protocol.corpus_windows)
+    return corpus.X, corpus.Y, corpus
 
 
 @lru_cache(maxsize=8)
 def _drawn(name: str, lead: float, seed: int, windows: int) -> Corpus:
-    draw = {"ou": ou.draw, "lorenz63": lorenz63.draw}[name]
-    return draw(n=windows, lead=lead, seed=seed)
+    drawn = ou.draw if name == "ou" else lorenz63.draw
+    return drawn(n=windows, lead=lead, seed=seed)
 
 
 @lru_cache(maxsize=1)
-def _series() -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def _series() -> _Labelled:
     windows = pm25.load()
-    return windows.X, windows.Y
+    return windows.X, windows.Y, None
 
 
 @lru_cache(maxsize=4)
