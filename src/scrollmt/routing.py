@@ -234,6 +234,6 @@ def _nll_under(
 def _curvature_belief(mu: Array, matrix: np.ndarray, precision: float, diagonal: bool) -> Fixed:
     # On the host in double precision: near collinear features make the matrix ill-conditioned.
     values, vectors = np.linalg.eigh(np.diag(np.diagonal(matrix)) if diagonal else matrix)
-    # Curvatures of these heads are never negative; what is below zero is rounding.
+    # What is below zero is rounding or, with heavy tails, an outlier: the prior alone holds there.
     root = vectors.T / np.sqrt(np.maximum(values, 0.0) + precision)[:, None]
     return Fixed(mu, jnp.asarray(root, mu.dtype))
