@@ -55,8 +55,10 @@ def read_bounds(y: Numbers, n: int, lower: float, upper: float, name: str = "y")
             )
         return np.where(missing[:, None], np.nan, pairs)
     values = real_labels(given, n, name)
-    low = np.where(values <= lower, -np.inf, np.where(values >= upper, upper, values))
-    high = np.where(values >= upper, np.inf, np.where(values <= lower, lower, values))
+    # A limit that went through a logarithm and back is the same limit, but for rounding.
+    under, over = values <= lower + _slack(lower), values >= upper - _slack(upper)
+    low = np.where(under, -np.inf, np.where(over, upper, values))
+    high = np.where(over, np.inf, np.where(under, lower, values))
     infinite = (low == high) & np.isinf(values)
     if infinite.any():
         row = int(np.flatnonzero(infinite)[0])
@@ -65,6 +67,10 @@ def read_bounds(y: Numbers, n: int, lower: float, upper: float, name: str = "y")
             "head one, or use NaN for a missing label"
         )
     return np.stack([low, high], axis=1)
+
+
+def _slack(limit: float) -> float:
+    return 8.0 * float(np.spacing(abs(limit))) if math.isfinite(limit) else 0.0
 
 
 class Censored(AbstractHead):

@@ -37,7 +37,9 @@ _CHUNK = 4_000_000
 _LOG_MOST = 700.0
 # Between these quantiles a distribution function is smooth enough for a few Legendre nodes.
 _LEVELS = (1e-8, 1e-3, 0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.98, 0.999, 1.0 - 1e-5, 1.0 - 1e-8)
-_LEGENDRE, _FEW = 8, 24
+_LEGENDRE = 8
+# Up to as many counts are added up one by one.
+_FEW = 1000
 
 
 @final
@@ -140,30 +142,28 @@ class CountLaw(RealLaw):
 
     def _cdf(self, counts: np.ndarray, rows: np.ndarray) -> Vector:
         """P(Y <= counts) for some rows, of counts that are there."""
-        mean, var, alpha = self.latent_mean[rows], self.latent_var[rows], self.dispersion
+        z, weight = self._rule(counts, rows)
+        out = np.zeros(len(rows))
+        for part in self._parts(len(z), len(rows)):
+            for a, alpha in self._log_rates(rows[part], z):
+                out[part] += _conditional_cdf(counts[part, None], a, alpha) @ weight
+        return np.minimum(out / self.dispersion.size, 1.0)
+
+    def _rule(self, counts: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Nodes in sds of the belief, near enough for such counts, and their weights."""
         # In the log rate a count has a width of its own.
-        width = np.sqrt(1.0 / (counts[:, None] + 1.0) + alpha)
-        ratio = float(np.max(np.sqrt(var) / width, initial=0.0))
+        width = np.sqrt(1.0 / (counts[:, None] + 1.0) + self.dispersion)
+        ratio = float(np.max(np.sqrt(self.latent_var[rows]) / width, initial=0.0))
         nodes = math.ceil(2.0 * _REACH * max(1.0 / _STEP, ratio / _SHARE)) + 1
-        nodes = min(nodes, _MOST) if ratio > 0.0 else 1
-        z = np.linspace(-_REACH, _REACH, nodes) if nodes > 1 else np.zeros(1)
+        z = np.linspace(-_REACH, _REACH, min(nodes, _MOST)) if ratio > 0.0 else np.zeros(1)
         weight = np.exp(-0.5 * z**2)
-        weight /= weight.sum()
-        out = np.empty(len(rows))
-        for part in self._parts(nodes, len(rows)):
-            out[part] = np.mean(
-                [
-                    _conditional_cdf(
-                        counts[part, None],
-                        mean[part, m, None] + np.sqrt(var[part, m, None]) * z,
-                        dispersion,
-                    )
-                    @ weight
-                    for m, dispersion in enumerate(alpha.tolist())
-                ],
-                axis=0,
-            )
-        return np.minimum(out, 1.0)
+        return z, weight / weight.sum()
+
+    def _log_rates(self, rows: np.ndarray, z: np.ndarray) -> Iterator[tuple[np.ndarray, float]]:
+        """By member, log rates at the nodes (rows, nodes), and the dispersion."""
+        for m, alpha in enumerate(self.dispersion.tolist()):
+            mean, var = self.latent_mean[rows, m, None], self.latent_var[rows, m, None]
+            yield mean + np.sqrt(var) * z, alpha
 
     def _quantile(self, p: float) -> Vector:
         if p == 1.0:
@@ -172,37 +172,79 @@ class CountLaw(RealLaw):
         with np.errstate(over="ignore"):
             top = np.ceil(self.mean + self.sd)
         lo, hi = np.full(len(self), -1.0), np.where(np.isfinite(top), top, 1.0)
-        # First out, until the count is bracketed; then halving, for those that are not single yet.
+        # First out, until the count is bracketed; then by a root of the smooth cdf, and up from it.
         short = rows[self._cdf(hi, rows) < p]
         while short.size:
             lo[short] = hi[short]
             hi[short] = 2.0 * hi[short] + 1.0
             short = short[self._cdf(hi[short], short) < p]
         open_ = rows[hi - lo > 1.0]
-        while open_.size:
-            middle = np.floor(0.5 * (lo[open_] + hi[open_]))
-            reached = self._cdf(middle, open_) >= p
-            hi[open_[reached]] = middle[reached]
-            lo[open_[~reached]] = middle[~reached]
-            # Counts so large that their neighbours are no floats of their own stay as they are.
-            gap = hi[open_] - lo[open_]
-            open_ = open_[gap > np.maximum(1.0, 4e-16 * hi[open_])]
+        if open_.size:
+            found = find_root(
+                lambda k, row: self._cdf(k, row) - p,
+                (np.maximum(lo[open_], -0.999), hi[open_]),
+                args=(open_,),
+                tolerances={"xatol": 0.1, "xrtol": 1e-15},
+            )
+            # No root means that even a count of zero is enough.
+            root = np.where(found.success, found.x, -0.999)
+            guess = np.clip(np.ceil(root - 0.2), 0.0, hi[open_])
+            hi[open_] = guess + (self._cdf(guess, open_) < p)
         return hi
 
     def crps(self, y: Numbers) -> Vector:
-        """sum_k (P(Y <= k) - 1{y <= k})^2 over k = 0, 1, 2, ...; to about six digits."""
+        """sum_k (P(Y <= k) - 1{y <= k})^2 over k = 0, 1, 2, ...
+
+        Count by count up to a thousand; beyond, by quadrature, to about four digits.
+        """
         y = real_labels(y, len(self))
-        label = np.where(np.isnan(y), 0.0, np.maximum(np.ceil(y), 0.0))[:, None]
-        inner = self.quantile(_LEVELS)
-        edges = np.sort(np.concatenate([np.zeros_like(label), inner, label], axis=1), axis=1)
-        rows, total = np.arange(len(self)), np.zeros(len(self))
+        label = np.where(np.isnan(y), 0.0, np.maximum(np.ceil(y), 0.0))
+        last = self._quantile(_LEVELS[-1])
+        out = np.zeros(len(self))
+        for small in (True, False):
+            rows = np.flatnonzero((last <= _FEW) == small)
+            if rows.size:
+                add = self._added if small else self._integrated
+                out[rows] = add(rows, label[rows], last[rows])
+        return np.where(np.isnan(y), np.nan, out)
+
+    def _added(self, rows: np.ndarray, label: Vector, last: Vector) -> Vector:
+        """The sum of `crps`, masses following from one another: p(k) = p(k-1) (k-1+r) q / k."""
+        z, weight = self._rule(last, rows)
+        # Beyond the last count that can occur, each costs one.
+        out = np.maximum(label - last - 1.0, 0.0)
+        for part in self._parts(len(z), len(rows)):
+            lines = [
+                (
+                    _conditional_log_mass(np.zeros(1), a, alpha),
+                    a - np.log1p(alpha * np.exp(a)),
+                    alpha,
+                )
+                for a, alpha in self._log_rates(rows[part], z)
+            ]
+            cdf = np.zeros(len(part))
+            for k in range(int(last[part].max()) + 1):
+                for log_mass, log_step, alpha in lines:
+                    if k > 0:
+                        log_mass += log_step + math.log((1.0 + alpha * (k - 1)) / k)
+                    cdf += np.exp(log_mass) @ weight / len(lines)
+                gap = np.minimum(cdf, 1.0) - (k >= label[part])
+                out[part] += np.where(k <= last[part], gap**2, 0.0)
+        return out
+
+    def _integrated(self, rows: np.ndarray, label: Vector, last: Vector) -> Vector:
+        """The sum of `crps` by Legendre nodes between quantiles and the label."""
+        inner = self[rows].quantile(_LEVELS[:-1])
+        ends = [np.zeros_like(label), last + 1.0, label]
+        edges = np.sort(np.column_stack([*ends, inner]), axis=1)
+        out = np.zeros(len(rows))
         for first, after in zip(edges.T[:-1], edges.T[1:], strict=True):
             for place, weight in _places(first, after):
-                part = rows[weight > 0.0]
+                part = np.flatnonzero(weight > 0.0)
                 if part.size:
-                    gap = self._cdf(place[part], part) - (place >= label[:, 0] - 0.5)[part]
-                    total[part] += weight[part] * gap**2
-        return np.where(np.isnan(y), np.nan, total)
+                    gap = self._cdf(place[part], rows[part]) - (place > label - 0.75)[part]
+                    out[part] += weight[part] * gap**2
+        return out
 
     def sample(self, key: PRNGKeyArray, n: int) -> Float[np.ndarray, "n N"]:
         """(n, N) draws, in the precision that JAX is set to."""
@@ -231,11 +273,11 @@ class CountLaw(RealLaw):
 def _places(first: Vector, after: Vector) -> Iterator[tuple[Vector, Vector]]:
     """Where to read a smooth function, and with what weight, to add it up over [first, after).
 
-    All counts where there are few. Else Legendre nodes between them: a sum over whole numbers is
-    an integral from half a unit before the first, up to the curvature of the function.
+    All counts where there are few. Else Legendre nodes: a sum over whole numbers is an integral
+    from half a unit before the first, up to the curvature of the function.
     """
     count = after - first
-    few = count <= _FEW
+    few = count <= 3 * _LEGENDRE
     for i in range(int(np.max(count, initial=0.0, where=few))):
         yield first + i, np.where(few & (i < count), 1.0, 0.0)
     if few.all():
