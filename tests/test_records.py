@@ -125,6 +125,22 @@ def test_a_failure_within_the_transaction_leaves_nothing(
     assert len(Records(path)) == 3
 
 
+def test_one_database_absorbs_what_another_has_and_it_lacks(tmp_path: Path) -> None:
+    first, second = (Job("ou", "scroll-diag", b, SEEDS, "{}") for b in ("relu", "tanh"))
+    paths = [tmp_path / name for name in ("a.sqlite", "b.sqlite")]
+    with Records(paths[0]) as ours, Records(paths[1]) as theirs:
+        ours.put(first, outcome(first))
+        theirs.put(first, outcome(first, nll=-1.0))
+        theirs.put(second, outcome(second))
+        assert ours.absorb(theirs) == len(SEEDS)
+        assert ours.absorb(theirs) == 0
+    with Records(paths[0]) as ours:
+        frame = ours.frame()
+        np.testing.assert_array_equal(ours.array(second, "var"), [1.0, 2.0])
+    assert sorted(frame["backbone"].unique()) == ["relu", "tanh"]
+    assert (frame["nll"] >= 1.0).all()  # what was here already stays
+
+
 def test_many_read_and_one_writes(path: Path) -> None:
     with Records(path) as writer, Records(path, timeout=0.05) as other, writer.writing():
         writer.put(JOB, outcome())

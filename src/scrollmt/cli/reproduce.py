@@ -1,4 +1,4 @@
-"""`scrollmt studies` and `scrollmt reproduce`: compute what is missing, then write what it shows."""
+"""`scrollmt studies` and `reproduce`: compute what is missing, then write what it shows."""
 
 from __future__ import annotations
 

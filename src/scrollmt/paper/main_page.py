@@ -152,10 +152,11 @@ def page(
         "reason": "reason",
     }
     counts = pd.Series([f.verdict for f in findings]).value_counts()
+    devices = ", ".join(sorted(map(str, kept["device"].unique())))
     parts = [
         "# The comparison",
         f"Written by `{command}` from the records beside this page. Seeds: "
-        f"{kept['seed'].nunique()}. Devices: {', '.join(sorted(map(str, kept['device'].unique())))}."
+        f"{kept['seed'].nunique()}. Devices: {devices}."
         " `scrollmt (default)` is the default preset, which is no arm of the paper and takes no"
         " mark from those that are.",
         "## The body's table",

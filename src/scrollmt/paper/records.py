@@ -107,14 +107,28 @@ class Records:
                     f"{name_of(job)}: seeds {recorded} are recorded already; "
                     "put only what `missing` names"
                 )
-            with self._transaction():
-                for table, lines in (("runs", runs), ("arrays", arrays)):
-                    for line in lines:
-                        self._insert(table, *astuple(line), checksum(astuple(line)))
-                self._connection.execute("UPDATE seal SET digest = ?", [_seal(self._connection)])
-            # SQLite takes a damaged log for a log that ends early. Folded into the file at once,
-            # a recorded job is under its checksum instead.
-            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self._add(runs, arrays)
+
+    def absorb(self, other: Records) -> int:
+        """Take over what another database has and this one lacks; gives the number of runs.
+
+        For jobs that ran on several machines without a scheduler between them.
+        """
+        with self.writing():
+            runs = [run for run in other._runs_of_all() if not self._has(run.key)]
+            keys = {run.key for run in runs}
+            self._add(runs, [array for array in other._arrays() if array.key in keys])
+        return len(runs)
+
+    def _add(self, runs: Iterable[Run], arrays: Iterable[RecordedArray]) -> None:
+        with self._transaction():
+            for table, lines in (("runs", runs), ("arrays", arrays)):
+                for line in lines:
+                    self._insert(table, *astuple(line), checksum(astuple(line)))
+            self._connection.execute("UPDATE seal SET digest = ?", [_seal(self._connection)])
+        # SQLite takes a damaged log for a log that ends early. Folded into the file at once,
+        # a recorded job is under its checksum instead.
+        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
     def frame(self, jobs: Iterable[Job] | None = None) -> pd.DataFrame:
         """One row a run and setting, of the given jobs or of all, always in the same order.
@@ -279,10 +293,13 @@ class Records:
         marks = ", ".join("?" * len(values))
         self._connection.execute(f"INSERT INTO {table} VALUES ({marks})", values)
 
-    def _runs(self, jobs: Iterable[Job] | None) -> list[Run]:
+    def _runs_of_all(self) -> list[Run]:
         order = "ORDER BY corpus, arm, backbone, seed, key"
         found = self._connection.execute(f"SELECT * FROM runs {order}")
-        runs = [Run(*values) for *values, _ in found]
+        return [Run(*values) for *values, _ in found]
+
+    def _runs(self, jobs: Iterable[Job] | None) -> list[Run]:
+        runs = self._runs_of_all()
         if jobs is not None:
             keys = {job.key(seed) for job in jobs for seed in job.seeds}
             return [run for run in runs if run.key in keys]

@@ -1,0 +1,80 @@
+"""`scrollmt studies` and `scrollmt reproduce`, on a protocol short enough to run here."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from scrollmt.cli import app
+from scrollmt.paper import archive, published
+
+RUN = CliRunner()
+SMALL = [
+    *("reproduce", "main", "--corpora", "ou", "--arms", "scroll-diag,map-ce"),
+    *("--backbones", "tanh", "--seeds", "2", "--steps", "20", "--windows", "200", "--quiet"),
+]
+
+
+@pytest.fixture(scope="module")
+def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("reproduction")
+    result = RUN.invoke(app, [*SMALL, "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    assert "4 runs computed" in result.output
+    return out
+
+
+def test_studies_say_what_they_cost_and_judge() -> None:
+    result = RUN.invoke(app, ["studies", "--json"])
+    assert result.exit_code == 0, result.output
+    rows = {row["study"]: row for row in json.loads(result.output)}
+    judged = sum(row["claims"] for name, row in rows.items() if name != "all")
+    assert rows["all"]["claims"] == judged == len(published.claims())
+    # 16 arms on three corpora and four backbones: ten seeds, five members, 49 settings.
+    fits = 10 * (11 + 3 * 5 + 2 * 49) * 3 * 4
+    assert rows["main"]["runs"] >= fits
+    assert rows["all"]["runs"] >= rows["main"]["runs"]
+
+
+def test_records_and_tables_are_written(reproduced: Path) -> None:
+    frame = archive.load(reproduced / "records")
+    assert set(frame["arm"]) == {"scroll-diag", "map-ce"}
+    assert sorted(frame["seed"].unique()) == [5, 6]
+    page = (reproduced / "main.md").read_text()
+    assert "scroll-diag" in page
+    cells = pd.read_csv(reproduced / "main" / "cells.csv")
+    assert cells["run"].sum() == 2 * 5
+    for name in ("body.csv", "body.tex", "body.html", "full.csv", "full.tex", "full.html"):
+        assert (reproduced / "main" / name).stat().st_size > 0
+
+
+def test_a_second_call_trains_nothing(reproduced: Path) -> None:
+    result = RUN.invoke(app, [*SMALL, "--out", str(reproduced)])
+    assert result.exit_code == 0, result.output
+    assert "0 runs computed" in result.output
+
+
+def test_exported_records_give_the_same_tables(reproduced: Path, tmp_path: Path) -> None:
+    committed = str(reproduced / "records")
+    result = RUN.invoke(app, [*SMALL, "--from", committed, "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    ours, again = (pd.read_csv(f / "main" / "cells.csv") for f in (reproduced, tmp_path))
+    pd.testing.assert_frame_equal(ours, again, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["reproduce", "nothing"], "unknown study 'nothing'"),
+        (["reproduce", "main", "--corpora", "mars"], "unknown name 'mars'"),
+        (["reproduce", "main", "--arms", "scroll-dig"], "unknown arm 'scroll-dig'"),
+        (["reproduce", "theory", "--arms", "scroll-diag"], "narrow `reproduce main` only"),
+        (["reproduce", "main", "--engine", "moon", "--corpora", "ou"], "engine"),
+    ],
+)
+def test_bad_input_is_one_sentence(options: list[str], words: str, tmp_path: Path) -> None:
+    result = RUN.invoke(app, [*options, "--out", str(tmp_path)])
+    assert result.exit_code == 2
+    assert words in " ".join(result.output.split())
