@@ -225,7 +225,7 @@ def demo(
 @app.command(rich_help_panel="The paper")
 def studies(json: Json = False) -> None:
     """What can be reproduced: jobs, fits and claims of every study."""
-    from scrollmt.cli import reproduce as job
+    from scrollmt.cli import reproducing as job
 
     job.studies(as_json=json)
 
@@ -267,7 +267,7 @@ def reproduce(
 
     Finished jobs are recorded at once: stop it any time, and the same command goes on.
     """
-    from scrollmt.cli import reproduce as job
+    from scrollmt.cli import reproducing as job
 
     job.reproduce(
         study,
