@@ -206,5 +206,6 @@ def _tell(found: Backtest, origins: int, seeds: Sequence[int], as_json: bool) ->
     ]
     wide = pd.Series(cells, index=summary.index).unstack("metric", sort=False)
     tasks = list(dict.fromkeys(summary.index.get_level_values("task")))
-    title = f"Mean ± standard error between {origins} origins, {len(seeds)} seeds"
+    per = "one seed" if len(seeds) == 1 else f"{len(seeds)} seeds"
+    title = f"Mean ± standard error between {origins} origins, {per} each"
     show_scores(wide.loc[tasks], title)
