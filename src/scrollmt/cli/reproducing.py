@@ -62,7 +62,10 @@ def main_jobs(
             if corpus in chosen:
                 ids = [corpus, *(f"{corpus}~{k}" for k in range(1, draws + 1))]
                 jobs += [make_job(c, main_page.ORACLE, "none", protocol) for c in ids]
-    return jobs
+        for name in MAIN_STUDIES:
+            probes = [j for j in STUDIES[name].jobs(protocol) if j.arm.startswith("probe-")]
+            jobs += [job for job in probes if job.corpus in chosen]
+    return unique(jobs)
 
 
 def jobs_of(name: str, protocol: Protocol) -> list[Job]:
@@ -154,7 +157,8 @@ def reproduce(
                 )
             frame = database.frame(jobs)
             if name not in PAGES:
-                database.export(out / "records", jobs, arrays=("var", "true_var"))
+                arrays = () if name == MAIN else None
+                database.export(out / "records", jobs, arrays=arrays)
     if frame.empty:
         raise Problem(f"no records to write {name!r} from; compute them with `reproduce all` first")
     for path in _write(name, frame, out):

@@ -146,8 +146,8 @@ def full_table(
     paper = published.table("full").set_index(["corpus", "arm"])["time_s"] if beside_paper else {}
     for key, seconds in arm_seconds(frame).groupby(["corpus", "arm"])["time_s"]:
         if key in cells:
-            found = estimate(seconds)
-            cells[key]["time_s"] = Cell(found.mean, found.se, paper=paper.get(key))
+            # Seeds share a batch and its time evenly: there is no spread to report.
+            cells[key]["time_s"] = Cell(float(seconds.mean()), paper=paper.get(key))
     lines = [
         Row(arm, cells[corpus, arm], group=TITLES[corpus])
         for corpus in _corpora(frame)
