@@ -374,8 +374,8 @@ def test_an_export_is_small_the_same_whatever_the_order_and_gives_an_equal_frame
     assert ",0.333333," in (tmp_path / "one" / "runs.csv").read_text()
 
 
-def test_numbers_of_an_export_keep_six_digits_and_counts_all(tmp_path: Path) -> None:
-    values = {"tiny": 1.2345678e-30, "count": 123456789, "inf": float("-inf"), "gap": float("nan")}
+def test_numbers_of_an_export_keep_eight_digits_and_counts_all(tmp_path: Path) -> None:
+    values = {"tiny": 1.23456789123e-30, "count": 123456789, "inf": float("-inf"), "gap": float("nan")}
     job = Job("ou", "a,b", 'ta"nh', (0, 1))
     result = outcome(job, **values)
     del result.rows[1][0]["count"]
@@ -384,7 +384,7 @@ def test_numbers_of_an_export_keep_six_digits_and_counts_all(tmp_path: Path) -> 
         records.put(job, result)
         records.export(tmp_path / "export")
     frame = load(tmp_path / "export")
-    assert frame["tiny"].to_list() == [1.23457e-30] * 2
+    assert frame["tiny"].to_list() == [1.2345679e-30] * 2
     assert frame["count"].iloc[0] == 123456789
     assert np.isnan(frame["count"].iloc[1])
     assert frame["gap"].isna().all()

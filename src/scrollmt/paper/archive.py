@@ -5,7 +5,7 @@
     manifest.json   column types, and for every job what determined it and where it ran
     SHA256SUMS      the digests of the others, readable by `sha256sum -c`
 
-Equal records give equal bytes. A float keeps six significant digits, an integer all of its own.
+Equal records give equal bytes. A float keeps eight significant digits, an integer all of its own.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def write(
 
 
 def load(folder: str | os.PathLike) -> pd.DataFrame:
-    """The frame that was written to a folder, its floats at six significant digits."""
+    """The frame that was written to a folder, its floats at eight significant digits."""
     contents = _read(folder)
     kinds = json.loads(contents["manifest.json"])["columns"]
     columns = zip(kinds.items(), zip(*_lines(contents["runs.csv"]), strict=True), strict=True)
@@ -151,7 +151,7 @@ def _cell(value: Any) -> str:
         return str(value)
     if value != value:
         return ""
-    return str(int(value)) if value.is_integer() and abs(value) < 2**53 else f"{value:.6g}"
+    return str(int(value)) if value.is_integer() and abs(value) < 2**53 else f"{value:.8g}"
 
 
 def _kind(column: pd.Series) -> str:
