@@ -198,15 +198,11 @@ def laplace(
     for name, task in model.tasks.items():
         mu, head = task.belief.mu, task.head
         matrix = _compiled_curvature(head, psi_train, train.y[name], train.weight[name], mu)
-        beliefs = [
-            _curvature_belief(mu, np.asarray(matrix, np.float64), precision, diagonal)
-            for precision in precisions
-        ]
-        roots = jnp.stack([belief.root for belief in beliefs])
+        roots = jnp.asarray(_roots(np.asarray(matrix, np.float64), precisions, diagonal), mu.dtype)
         nll = _nll_under(head, mu, roots, psi_valid, valid.y[name], valid.weight[name])
         best = int(np.nanargmin(np.asarray(nll)))
         chosen = jnp.log(jnp.asarray(precisions[best], mu.dtype))
-        tasks[name] = Task(head, beliefs[best], chosen)
+        tasks[name] = Task(head, Fixed(mu, roots[best]), chosen)
     return Model(model.backbone, tasks)
 
 
@@ -231,9 +227,10 @@ def _nll_under(
     return jax.lax.map(one, roots)
 
 
-def _curvature_belief(mu: Array, matrix: np.ndarray, precision: float, diagonal: bool) -> Fixed:
+def _roots(matrix: np.ndarray, precisions: Sequence[float], diagonal: bool) -> np.ndarray:
+    """Roots `(P, H, H)` of the inverse of a curvature plus each of the precisions."""
     # On the host in double precision: near collinear features make the matrix ill-conditioned.
     values, vectors = np.linalg.eigh(np.diag(np.diagonal(matrix)) if diagonal else matrix)
     # What is below zero is rounding or, with heavy tails, an outlier: the prior alone holds there.
-    root = vectors.T / np.sqrt(np.maximum(values, 0.0) + precision)[:, None]
-    return Fixed(mu, jnp.asarray(root, mu.dtype))
+    total = np.maximum(values, 0.0) + np.asarray(precisions)[:, None]
+    return vectors.T / np.sqrt(total)[:, :, None]
