@@ -7,12 +7,13 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test browser lint format clean
+.PHONY: help demo test browser docs lint format clean
 
 help:
 	@echo "make demo    draw a corpus, fit the default model, print its scores, draw a picture"
 	@echo "make test    lint, type check and run the tests"
 	@echo "make browser install Chromium for the tests of pages, where there is none"
+	@echo "make docs    build the documentation into the folder site, strictly"
 	@echo "make lint    ruff and mypy only"
 	@echo "make format  let ruff rewrite what it can"
 	@echo "make clean   remove .venv, caches and what the commands wrote"
@@ -26,6 +27,10 @@ test: lint browser
 # The tests of pages drive a real browser. Nothing happens where one is found.
 browser: $(INSTALLED)
 	@$(BIN)/python tests/browser.py
+
+# The theme announces its successor; that is for those who maintain the pages.
+docs: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 lint: $(INSTALLED)
 	$(BIN)/python -m ruff check .

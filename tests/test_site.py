@@ -1,0 +1,242 @@
+"""The documentation as a site: it builds strictly, hangs together and needs no other host."""
+
+import html.parser
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+import pytest
+import yaml
+
+import scrollmt
+from browser import browser, served
+from scrollmt import plots, report
+from test_architecture import ROOMS
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+CONFIG = ROOT / "mkdocs.yml"
+
+
+def build(config: Path, target: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(config), "-d", str(target)],
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+    )
+
+
+class Page(NamedTuple):
+    """What matters of a page: the places in it, where it leads, and what it loads."""
+
+    anchors: set[str]
+    links: list[str]
+    loaded: list[str]
+    text: str
+
+
+class _Reader(html.parser.HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.page = Page({""}, [], [], "")
+        self.words: list[str] = []
+        self.inside: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.page.anchors.update(given[name] for name in ("id", "name") if name in given)
+        if tag == "a" and "href" in given:
+            self.page.links.append(given["href"])
+        elif tag in ("img", "script", "source", "iframe") and "src" in given:
+            self.page.loaded.append(given["src"])
+        elif tag == "link" and "href" in given:
+            self.page.loaded.append(given["href"])
+        if tag in ("script", "style", "code", "pre"):
+            self.inside.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if self.inside and self.inside[-1] == tag:
+            self.inside.pop()
+
+    def handle_data(self, data: str) -> None:
+        if not self.inside:
+            self.words.append(data)
+
+
+def read_page(path: Path) -> Page:
+    reader = _Reader()
+    reader.feed(path.read_text(encoding="utf-8"))
+    return reader.page._replace(text="".join(reader.words))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("site")
+    done = build(CONFIG, target)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return target
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[Path, Page]:
+    built = (site / path.relative_to(DOCS).with_suffix(".html") for path in DOCS.rglob("*.md"))
+    return {path: read_page(path) for path in built}
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML with the tags of MkDocs taken as text."""
+
+
+_Loader.add_multi_constructor("!", lambda loader, suffix, node: str(node.value))
+
+
+def files_of(nav: Any) -> Iterator[str]:
+    if isinstance(nav, str):
+        yield nav
+    else:
+        for item in nav.values() if isinstance(nav, dict) else nav:
+            yield from files_of(item)
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    listed = list(files_of(yaml.load(CONFIG.read_text(encoding="utf-8"), _Loader)["nav"]))
+    written = [str(path.relative_to(DOCS).as_posix()) for path in DOCS.rglob("*.md")]
+    assert sorted(listed) == sorted(written), "nav in mkdocs.yml and the pages in docs differ"
+
+
+def test_every_link_within_the_site_leads_somewhere(site: Path, pages: dict[Path, Page]) -> None:
+    dead = []
+    for path, page in pages.items():
+        for link in page.links + page.loaded:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            known = pages[target].anchors if target in pages else {""}
+            if not target.is_file() or unquote(parts.fragment) not in known:
+                dead.append(f"{path.relative_to(site)}: {link}")
+    assert not dead, "\n".join(dead)
+
+
+def test_nothing_is_loaded_from_another_host(site: Path, pages: dict[Path, Page]) -> None:
+    abroad = [
+        f"{path.relative_to(site)}: {address}"
+        for path, page in pages.items()
+        for address in page.loaded
+        if urlsplit(address).scheme not in ("", "data") or urlsplit(address).netloc
+    ]
+    for sheet in site.rglob("*.css"):
+        found = re.findall(r"url\(\s*[\"']?(?:https?:)?//[^)]*|@import[^;]*", sheet.read_text())
+        abroad += [f"{sheet.relative_to(site)}: {address}" for address in found]
+    assert not abroad, "\n".join(abroad)
+
+
+def test_every_formula_is_drawn(site: Path, pages: dict[Path, Page]) -> None:
+    assert (site / "theory.html").read_text(encoding="utf-8").count("<math") > 30
+    assert (site / "reference" / "heads.html").read_text(encoding="utf-8").count("<math") > 5
+    left = re.compile(r"\$\$|\\\(|\\\[|\\(?:mu|psi|Sigma|text|log|frac)\b|arithmatex")
+    raw = [
+        f"{path.relative_to(site)}: ...{page.text[max(0, found.start() - 30) : found.end() + 30]}"
+        for path, page in pages.items()
+        for found in left.finditer(page.text)
+    ]
+    assert not raw, "\n".join(raw)
+
+
+def test_the_reference_has_every_public_name(site: Path, pages: dict[Path, Page]) -> None:
+    described = {
+        anchor.rsplit(".", 1)[-1]
+        for path, page in pages.items()
+        if path.parent == site / "reference"
+        for anchor in page.anchors
+        if anchor.startswith("scrollmt.")
+    }
+    for names in (scrollmt.__all__, plots.__all__, report.__all__):
+        assert not set(names) - described, "name them in docs/reference"
+    index = pages[site / "reference" / "index.html"]
+    linked = {link.rsplit(".", 1)[-1] for link in index.links if "#scrollmt." in link}
+    assert not set(scrollmt.__all__) - linked, "name them in docs/reference/index.md"
+
+
+def test_the_design_names_every_room() -> None:
+    table = (DOCS / "design.md").read_text(encoding="utf-8").split("## Rooms")[1].split("\n## ")[0]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    named = [room for row in rows for room in re.findall(r"`(\w+)`", row)]
+    assert named == [room for room in ROOMS if not room.startswith("__")]
+
+
+def rows_of(page: str, *begin: str) -> list[list[str]]:
+    """Cells of the table rows in a Markdown file that begin with the given cells."""
+    lines = (DOCS / page).read_text(encoding="utf-8").splitlines()
+    rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in lines if "|" in line]
+    return [row for row in rows if row[: len(begin)] == list(begin)]
+
+
+def test_quoted_results_are_those_of_the_results_pages() -> None:
+    page = "guide/choosing-a-belief.md"
+    for name, corpus in (("Lorenz-63", "lorenz63"), ("Ornstein-Uhlenbeck", "ou")):
+        for place, belief in enumerate(("none", "diag", "full"), 1):
+            row = next(row for row in rows_of(page) if row[0].startswith(name))
+            ours = {
+                r[3]: float(r[5]) for r in rows_of("results/core.md") if r[1:3] == [corpus, belief]
+            }
+            want = f"{ours['state_nll']:.3f} ({ours['coverage_error']:.3f})"
+            assert row[place] == want, f"{page}: {name}, {belief}"
+    row = next(row for row in rows_of(page) if row[0].startswith("[Beijing"))
+    for place, belief in enumerate(("none", "diag", "full"), 1):
+        (nll,) = rows_of("results/pm25.md", "C011", belief)
+        (coverage,) = rows_of("results/pm25.md", "C014", belief)
+        assert row[place] == f"{nll[5]} ({coverage[5]})", f"{page}: PM2.5, {belief}"
+
+    words = " ".join((DOCS / "compare.md").read_text(encoding="utf-8").split())
+    here, there = {}, {}
+    for head in ("state", "event", "regime"):
+        for baseline in ("ngboost", "linear"):
+            ((_, _, there[head, baseline], here[head], *_),) = rows_of(
+                "results/pm25.md", head, baseline
+            )
+    assert f"{here['state']} nats here and {there['state', 'ngboost']} there" in words
+    assert f"event {here['event']} and {there['event', 'ngboost']}" in words
+    assert f"bands {here['regime']} and {there['regime', 'ngboost']}" in words
+    linear = [there[head, "linear"] for head in ("state", "event", "regime")]
+    assert "{}, {} and {} nats".format(*linear) in words
+
+
+def test_the_strict_build_names_what_is_wrong(tmp_path: Path) -> None:
+    pages = tmp_path / "docs"
+    pages.mkdir()
+    (pages / "lost.md").write_text("# Not in the navigation\n")
+    (pages / "index.md").write_text(
+        "# Faults\n\n[a page](gone.md), [a place](#nowhere), [a name][scrollmt.heads.Nobody], "
+        "$\\nonsense{x}$\n"
+    )
+    config = tmp_path / "mkdocs.yml"
+    config.write_text(
+        f"INHERIT: {CONFIG}\ndocs_dir: {pages}\nhooks: [{DOCS / 'mathml.py'}]\n"
+        "nav: [index.md]\nextra_css: []\n"
+    )
+    done = build(config, tmp_path / "site")
+    assert done.returncode != 0
+    for fault in ("lost.md", "gone.md", "#nowhere", "scrollmt.heads.Nobody", "\\nonsense"):
+        assert fault in done.stderr, f"{fault} is not reported:\n{done.stderr}"
+
+
+def test_pages_work_in_a_browser(site: Path) -> None:
+    with served(site) as address, browser() as reader:
+        for width, scheme in ((1280, "light"), (390, "dark")):
+            for page in ("index.html", "theory.html", "design.html", "reference/heads.html"):
+                reader.open(f"{address}/{page}", width=width, scheme=scheme)
+                asked = [url for url in reader.requests() if not url.startswith(("data:", "blob:"))]
+                assert asked
+                assert all(url.startswith(address) for url in asked), asked
+                assert reader.console() == []
+                wide = reader.run("return document.documentElement.scrollWidth")
+                assert wide <= width, f"{page} is {wide} pixels wide on a screen of {width}"
+        height = "return document.querySelector('.formula math').getBoundingClientRect().height"
+        assert reader.run(height) > 20
