@@ -12,7 +12,7 @@ import pandas as pd
 from scrollmt.arms import get_arm
 from scrollmt.backbone import PAPER_BACKBONES
 from scrollmt.cli.shell import Problem, say, show
-from scrollmt.paper import archive, ledger, main_page, published
+from scrollmt.paper import archive, ledger, main_page, published, report
 from scrollmt.paper.arena import compute
 from scrollmt.paper.jobs import Job, make_job
 from scrollmt.paper.protocol import PROTOCOL, Protocol
@@ -145,8 +145,9 @@ def reproduce(
     if any(part is not None for part in wanted) and name != MAIN:
         raise Problem("--corpora, --arms and --backbones narrow `reproduce main` only")
     jobs = main_jobs(protocol, *wanted) if name == MAIN else jobs_of(name, protocol)
+    arrays: report.Arrays = {}
     if committed is not None:
-        frame = archive.load(committed)
+        frame, arrays = archive.load(committed), archive.load_arrays(committed)
     else:
         path = records or out / "records.sqlite"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -157,11 +158,11 @@ def reproduce(
                 )
             frame = database.frame(jobs)
             if name not in PAGES:
-                arrays = () if name == MAIN else None
-                database.export(out / "records", jobs, arrays=arrays)
+                database.export(out / "records", jobs, arrays=() if name == MAIN else None)
+                arrays = archive.load_arrays(out / "records")
     if frame.empty:
         raise Problem(f"no records to write {name!r} from; compute them with `reproduce all` first")
-    for path in _write(name, frame, out):
+    for path in _write(name, frame, arrays, out):
         say(f"wrote {path}")
 
 
@@ -179,7 +180,7 @@ def _protocol(seeds: int | None, steps: int | None, windows: int | None) -> Prot
     return protocol
 
 
-def _write(name: str, frame: pd.DataFrame, out: Path) -> list[Path]:
+def _write(name: str, frame: pd.DataFrame, arrays: report.Arrays, out: Path) -> list[Path]:
     command = "scrollmt " + " ".join(sys.argv[1:])
     written: list[Path] = []
     if name in (MAIN, "all"):
@@ -189,7 +190,5 @@ def _write(name: str, frame: pd.DataFrame, out: Path) -> list[Path]:
         chosen = None if name in ("all", "ledger") else name
         written += ledger.write(out, frame, study=chosen, command=command)
     if name in ("all", "report"):
-        from scrollmt.paper import report
-
-        written.append(report.write(out, frame, command=command))
+        written.append(report.write(out, frame, command=command, arrays=arrays))
     return written

@@ -1,0 +1,147 @@
+"""The whole reproduction as one HTML page that needs no network: tables, figures, ledger, cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from scrollmt import pages
+from scrollmt.pages import Html, Section
+from scrollmt.paper import figures, ledger, main_page, published
+from scrollmt.paper.archive import ArrayKey
+from scrollmt.paper.figures import CLOUD, LORENZ, OU, Columns
+from scrollmt.paper.tables import full_table, main_table, select
+
+Arrays = Mapping[ArrayKey, np.ndarray]
+ROUTES = {"diag": "scroll-diag", "full": "scroll-full", "closed": "closed"}
+BADGES = {"holds": "good", "differs": "bad", "not checkable": "plain"}
+ALT = {
+    OU: "Predictive sd of the state over leads on OU, beside the analytic sd",
+    LORENZ: "Root mean predictive variance over leads on Lorenz-63, beside that of the simulator",
+    CLOUD: "Predicted variance of each test state against its simulated variance, both on log axes",
+}
+
+
+def over_leads(frame: pd.DataFrame, corpus: str) -> Columns | None:
+    """The columns of a figure over leads from the records of `scroll-diag`, if there are two."""
+    mine = frame[(frame["arm"] == "scroll-diag") & frame["corpus"].map(_is_lead_of(corpus))]
+    if mine["corpus"].nunique() < 2:
+        return None
+    chosen = select(mine)
+    # The paper takes the mean sd where the variance is constant, and the root of the mean
+    # variance where it is not.
+    chosen["sd"] = chosen["mean_sd"] if corpus == "ou" else np.sqrt(chosen["mean_var"])
+    chosen["lead"] = chosen["corpus"].map(_lead)
+    by_seed = chosen.pivot_table(index="seed", columns="lead", values="sd").dropna()
+    noise = chosen.pivot_table(index="seed", columns="lead", values="sigma_obs").dropna()
+    truth = chosen.groupby("lead")["mean_true_var"].mean() ** 0.5
+    return figures.over_leads(
+        by_seed.columns, by_seed.to_numpy(), truth.to_numpy(), sigma_obs=noise.to_numpy()
+    )
+
+
+def cloud(arrays: Arrays) -> Columns | None:
+    """The columns of the per-state figure: the first seed on the layer-norm backbone."""
+    found: dict[str, np.ndarray] = {}
+    truth = None
+    for key in sorted(arrays):
+        for route, arm in ROUTES.items():
+            if (key.corpus, key.arm, key.backbone) == ("lorenz63", arm, "tanh+ln"):
+                if key.name == "var":
+                    found.setdefault(route, arrays[key])
+                elif truth is None:
+                    truth = arrays[key]
+    if truth is None or not found:
+        return None
+    return figures.per_state(truth, found)
+
+
+def figure_columns(frame: pd.DataFrame, arrays: Arrays) -> dict[str, Columns]:
+    """What there is to draw, by the name of the figure's data file."""
+    made = {
+        OU: over_leads(frame, "ou"),
+        LORENZ: over_leads(frame, "lorenz63"),
+        CLOUD: cloud(arrays),
+    }
+    return {name: columns for name, columns in made.items() if columns is not None}
+
+
+def page(frame: pd.DataFrame, arrays: Arrays, *, command: str) -> str:
+    """The report as HTML."""
+    table = ledger.ledger(frame)
+    counts = ledger.counts(table).loc["all"]
+    kept = main_page.comparable(frame)
+    cells = main_page.cells(frame)
+    known = cells["within"].dropna()
+    lead = (
+        f"{int(counts['holds'])} of the paper's {len(table)} claims hold, {int(counts['differs'])} "
+        f"differ, {int(counts['not checkable'])} could not be checked with these records; "
+        f"{int(known.sum())} of {len(known)} cells of its main table agree within tolerance."
+    )
+    rivals = published.arms()
+    shown = table.set_index("id")
+    shown["verdict"] = [str(pages.badge(v, BADGES[v])) for v in shown["verdict"]]
+    drawn = [
+        pages.picture(figures.picture(name, columns), alt=ALT[name])
+        for name, columns in figure_columns(frame, arrays).items()
+    ]
+    sections = [
+        Section("Test NLL", _scrolling(main_table(kept, compete=rivals).html())),
+        Section("All metrics", _scrolling(full_table(kept, compete=rivals).html())),
+        Section(
+            "Ledger",
+            pages.table(
+                shown,
+                caption="Every checkable claim of the paper",
+                search=True,
+                filters=("verdict", "study"),
+                markup=("verdict",),
+            ),
+        ),
+        Section("Environment and cost", _environment(frame, command)),
+    ]
+    if drawn:
+        sections.insert(2, Section("Figures", pages.pictures(drawn)))
+    return pages.page("The paper, reproduced", sections, lead=lead)
+
+
+def write(folder: Path, frame: pd.DataFrame, *, command: str, arrays: Arrays | None = None) -> Path:
+    """Write report.html, and the figures with their data files beside it."""
+    given: Arrays = {} if arrays is None else arrays
+    columns = figure_columns(frame, given)
+    named = {"ou": OU, "lorenz": LORENZ, "cloud": CLOUD}
+    drawable: dict[str, Any] = {k: columns[n] for k, n in named.items() if n in columns}
+    folder.mkdir(parents=True, exist_ok=True)
+    if drawable:
+        figures.draw(folder / "figures", **drawable)
+    return pages.write(folder / "report.html", page(frame, given, command=command), force=True)
+
+
+def _environment(frame: pd.DataFrame, command: str) -> Html:
+    spent = frame.drop_duplicates(["corpus", "arm", "backbone", "seed"]).groupby("device")[
+        "seconds"
+    ]
+    facts = [
+        ("command", command),
+        ("runs", f"{len(frame):,} fits and settings, {frame['seed'].nunique()} seeds"),
+        *((f"device {name}", f"{s:,.0f} s in all") for name, s in spent.sum().items()),
+    ]
+    return pages.facts(facts)
+
+
+def _scrolling(markup: str) -> Html:
+    """A wide table in a box of its own, so that the page itself never scrolls sideways."""
+    return pages.tag("div", Html(markup), class_="wide", tabindex="0")
+
+
+def _is_lead_of(corpus: str) -> Any:
+    return lambda id: id == corpus or (id.startswith(f"{corpus}@") and id.count("@") == 1)
+
+
+def _lead(corpus_id: str) -> float:
+    _, _, lead = corpus_id.partition("@")
+    return float(lead) if lead else 0.5
