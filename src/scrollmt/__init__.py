@@ -1,7 +1,9 @@
 """Forecast several observables of a noisy system at once, each with a calibrated law."""
 
+from scrollmt.answers import tidy
 from scrollmt.backtests import Backtest, backtest
 from scrollmt.forecaster import Forecaster, load
+from scrollmt.frozen import frozen
 from scrollmt.heads import Categorical, Event, Gaussian, Ordinal
 from scrollmt.inputs import calendar, current, lags, one_hot
 from scrollmt.joint import JointLaw
@@ -41,6 +43,7 @@ __all__ = [
     "composed",
     "current",
     "data_terms",
+    "frozen",
     "lags",
     "load",
     "mix",
@@ -51,4 +54,5 @@ __all__ = [
     "rescale_task",
     "rolling_origins",
     "shared_cavity",
+    "tidy",
 ]

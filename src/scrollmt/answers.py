@@ -17,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from scrollmt.joint import JointLaw, Laws
+from scrollmt.joint import QUANTILES, JointLaw, Laws
 from scrollmt.laws import RealLaw
 from scrollmt.observables import Bands, Observable, Value
 from scrollmt.predictive import DiscreteLaw, EventLaw, GaussianLaw, Law
@@ -102,6 +102,22 @@ class Forecast:
         return "\n".join(lines)
 
     __repr__ = __str__
+
+
+def tidy(laws: Laws, windows: Windows, quantiles: Sequence[float] = QUANTILES) -> pd.DataFrame:
+    """``laws.to_frame()`` in original units, with the time ``until`` that an answer is about.
+
+    ``mean`` and ``sd`` are missing where a question is asked on another scale, since a mean of
+    logarithms is no logarithm of a mean. ``units`` are those of a value.
+    """
+    asked, ends = windows.questions, windows.target_times
+    original = {task: original_units(law, asked[task]) for task, law in laws.items()}
+    table = Laws(original, index=laws.index).to_frame(quantiles)
+    after = 1 + laws.index.nlevels
+    units = {t: one.original_units if isinstance(one, Value) else None for t, one in asked.items()}
+    table.insert(after, "until", pd.concat([ends[task] for task in laws]).array)
+    table.insert(after + 1, "units", [units[task] for task in table["task"]])
+    return table
 
 
 def _numbers(law: Law, asked: Observable, level: float) -> dict[str, Any]:

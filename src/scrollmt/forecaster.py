@@ -31,6 +31,7 @@ from sklearn.utils import Tags
 from scrollmt import committee, intake, scores, store, training
 from scrollmt.answers import Forecast
 from scrollmt.beliefs import BELIEFS
+from scrollmt.coordinates import check_aligned, index_of
 from scrollmt.couplings import read_groups
 from scrollmt.heads import AbstractHead
 from scrollmt.joint import Laws
@@ -224,7 +225,9 @@ class Forecaster(BaseEstimator):
         `predict(X).joint(["a", "b"])` is the joint law of Gaussian tasks.
         """
         self._check_fitted()
-        return self._laws(self._inputs(X))
+        laws = self._laws(self._inputs(X))
+        where = index_of(X.t, "t") if isinstance(X, Windows) else index_of(X)
+        return Laws(laws, laws.coupled, where)
 
     def forecast(
         self,
@@ -344,6 +347,7 @@ class Forecaster(BaseEstimator):
         if isinstance(X, Windows) and Y is None:
             Y = training.labels(X, self.recipe_)
         x, _ = intake.read_inputs(X)
+        check_aligned(X, Y)
         groups = tuple(coupling.names for coupling in self.model_.couplings)
         return intake.read_rows(x, Y, sample_weight, self.tasks_, joint=groups), laws
 

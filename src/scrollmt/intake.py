@@ -16,7 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
+from scipy.sparse import issparse
 
+from scrollmt import coordinates
 from scrollmt.couplings import Groups
 from scrollmt.heads import AbstractHead, AbstractProbit, Categorical
 from scrollmt.objective import Data
@@ -70,6 +72,12 @@ def read_inputs(X: Any, what: str = "X") -> tuple[np.ndarray, list[str] | None]:
     """`X` as finite float64 `(N, D)`, and its column names where it has them."""
     if isinstance(X, Windows):
         X = X.X_frame()
+    if issparse(X):
+        raise ValueError(
+            f"{what} is a {type(X).__name__}: sparse input is not supported; pass an array (N, D), "
+            f"such as {what}.toarray()"
+        )
+    X = coordinates.as_table(X, what)
     names = None
     if isinstance(X, pd.DataFrame):
         names = _columns(X, what)
@@ -86,20 +94,30 @@ def read_inputs(X: Any, what: str = "X") -> tuple[np.ndarray, list[str] | None]:
             raise ValueError(
                 f"{what} is a {type(X).__name__}; expected an array or DataFrame of shape (N, D)"
             )
+        if array.dtype.kind == "c":
+            raise ValueError(
+                f"{what}: Complex data not supported (dtype {array.dtype}); give the real and the "
+                "imaginary part a column each"
+            )
         values = _numbers(array, what)
     if values.ndim != 2:
         raise ValueError(
-            f"{what} has shape {values.shape}, expected (N, D); "
+            f"{what} has shape {values.shape}, expected (N, D). Reshape your data: "
             "reshape(-1, 1) for one feature, reshape(1, -1) for one window"
         )
-    if values.shape[0] == 0 or values.shape[1] == 0:
-        raise ValueError(f"{what} has shape {values.shape}: there are no windows or no columns")
+    for axis, (none, kind) in enumerate((("windows", "sample"), ("columns", "feature"))):
+        if values.shape[axis] == 0:
+            raise ValueError(
+                f"{what} has no {none}: 0 {kind}(s) (shape={values.shape}) while a minimum of 1 "
+                "is required."
+            )
     bad = ~np.isfinite(values)
     if bad.any():
         row, col = (int(i) for i in np.argwhere(bad)[0])
         column = repr(names[col]) if names else str(col)
+        shown = "NaN" if np.isnan(values[row, col]) else values[row, col]
         raise ValueError(
-            f"{what}: column {column} is {values[row, col]} at row {row} ({int(bad.sum())} such "
+            f"{what}: column {column} is {shown} at row {row} ({int(bad.sum())} such "
             "values in all); impute or drop those rows (labels may be missing, inputs may not)"
         )
     return values, names
@@ -123,8 +141,8 @@ def check_columns(
         values = values[:, [names.index(n) for n in expected_names]]
     if values.shape[1] != expected:
         raise ValueError(
-            f"{what} has shape {values.shape}, but the model is fitted on {expected} columns, "
-            f"so (N, {expected}) is expected"
+            f"{what} has {values.shape[1]} features, but Forecaster is expecting {expected} "
+            f"features as input: {what} has shape {values.shape}, and (N, {expected}) is expected"
         )
     return values
 
@@ -133,11 +151,18 @@ def read_targets(
     Y: Any, heads: Mapping[str, AbstractHead], rows: int, *, what: str = "Y"
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Labels by task, harmless where missing, and which of them are observed."""
+    if Y is None:
+        raise ValueError(
+            f"Forecaster requires y to be passed, but the target y is None: give {what}, a mapping "
+            f"or DataFrame with one entry for each of the tasks {list(heads)}"
+        )
+    if not isinstance(Y, Mapping):
+        Y = coordinates.as_table(Y, what)
     if isinstance(Y, pd.DataFrame):
         columns = {n: Y[c] for n, c in zip(_columns(Y, what), Y.columns, strict=True)}
     elif isinstance(Y, Mapping):
         columns = dict(Y)
-    elif len(heads) == 1 and np.ndim(Y) == 1:
+    elif len(heads) == 1 and _array(Y, what).ndim == 1:
         columns = {next(iter(heads)): Y}
     else:
         raise ValueError(
@@ -250,8 +275,9 @@ def check_learnable(
         seen = labels[name][weights[name] > 0]
         if seen.size == 0:
             raise ValueError(
-                f"task {name!r} has no observed label of positive weight in the training part "
-                f"(of {labels[name].size} windows); leave the task out"
+                f"task {name!r} has no observed label of positive weight in the training part: "
+                f"in all of its {len(labels[name])} windows the label is missing or the weight "
+                "zero; leave the task out"
             )
         # Bounds of censored labels come in pairs, which may be infinite.
         if not (is_constant(seen) if seen.ndim == 1 else (seen == seen[0]).all()):

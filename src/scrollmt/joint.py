@@ -26,8 +26,10 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, PRNGKeyArray
 
-from scrollmt.predictive import GaussianLaw, Law, Numbers, real_labels
+from scrollmt.coordinates import dataset, index_of
+from scrollmt.predictive import DiscreteLaw, GaussianLaw, Law, Numbers, real_labels
 
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 # Entries (i, j) and (j, i) that were computed apart differ by rounding, not by more than this.
 SYMMETRY_TOLERANCE = 1e-9
 
@@ -194,13 +196,29 @@ class JointLaw(Law):
 
 @final
 class Laws(dict[str, Law]):
-    """Laws by task, and the joint laws of the tasks whose noise is ``coupled``."""
+    """Laws by task, and the joint laws of the tasks whose noise is ``coupled``.
+
+    ``index`` says where each forecast is: as the inputs did, or by its number.
+    """
 
     coupled: tuple[JointLaw, ...]
+    index: pd.Index
 
-    def __init__(self, laws: Mapping[str, Law], coupled: Iterable[JointLaw] = ()) -> None:
+    def __init__(
+        self,
+        laws: Mapping[str, Law],
+        coupled: Iterable[JointLaw] = (),
+        index: pd.Index | None = None,
+    ) -> None:
         super().__init__(laws)
         self.coupled = tuple(coupled)
+        self.index = index_of(next(iter(laws.values()), ()) if index is None else index)
+        for name, law in laws.items():
+            if len(law) != len(self.index):
+                raise ValueError(
+                    f"the law of task {name!r} holds {len(law)} forecasts, and the index has "
+                    f"{len(self.index)} entries; they must be as many"
+                )
 
     def joint(self, names: Sequence[str]) -> JointLaw:
         """The joint law of Gaussian tasks; those that were not coupled are independent."""
@@ -236,3 +254,55 @@ class Laws(dict[str, Law]):
         for group in self.coupled:
             terms |= dict(zip(group.names, group.log_conditionals(Y).T, strict=True))
         return terms
+
+    def to_frame(self, quantiles: Sequence[float] = QUANTILES) -> pd.DataFrame:
+        """One tidy table with a row for each task and forecast: task, index, then numbers.
+
+        ``mean``, ``sd`` and a quantile q0.05 .. for each level, of a number; ``prob_0`` .. for each
+        class: of an event, prob_1 is the chance that it happens. Cells that do not suit a task
+        are missing.
+        """
+        where = {str(n): self.index.get_level_values(k) for k, n in enumerate(self.index.names)}
+        frames = []
+        for task, law in self.items():
+            cells = _numbers(law, quantiles)
+            clash = sorted(where.keys() & {"task", *cells})
+            if clash:
+                raise ValueError(f"the index of the inputs is named {clash}, as a column is here")
+            frames.append(pd.DataFrame({"task": task, **where, **cells}))
+        table = pd.concat(frames, ignore_index=True)
+        classes = sorted((c for c in table if c.startswith("prob_")), key=lambda c: int(c[5:]))
+        moments = [c for c in ("mean", "sd") if c in table]
+        levels = [c for c in dict.fromkeys(f"q{p:g}" for p in quantiles) if c in table]
+        return table[["task", *where, *moments, *levels, *classes]]
+
+    def to_xarray(self, quantiles: Sequence[float] = QUANTILES) -> Any:
+        """A Dataset over the coordinate of the inputs; of a stacked grid, ``unstack`` is the grid.
+
+        Variables a_mean, a_sd and a_quantile (.., quantile) of a number a; b_prob (.., b_class) of
+        classes b.
+        """
+        variables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
+        levels: dict[str, Any] = {}
+        for task, law in self.items():
+            if isinstance(law, DiscreteLaw):
+                variables[f"{task}_prob"] = ((f"{task}_class",), law.probs)
+                levels[f"{task}_class"] = np.arange(law.num_classes)
+                continue
+            for name in ("mean", "sd"):
+                if hasattr(law, name):
+                    variables[f"{task}_{name}"] = ((), getattr(law, name))
+            if hasattr(law, "quantile"):
+                levels["quantile"] = np.asarray(quantiles, dtype=float)
+                variables[f"{task}_quantile"] = (("quantile",), law.quantile(levels["quantile"]))
+        return dataset(variables, levels, self.index)
+
+
+def _numbers(law: Law, quantiles: Sequence[float]) -> dict[str, np.ndarray]:
+    """The columns of a table that suit a law, each (N,)."""
+    if isinstance(law, DiscreteLaw):
+        return {f"prob_{r}": law.probs[:, r] for r in range(law.num_classes)}
+    cells = {name: getattr(law, name) for name in ("mean", "sd") if hasattr(law, name)}
+    # The law of a head of one's own may know no more than its log score.
+    ask = getattr(law, "quantile", None)
+    return cells if ask is None else cells | {f"q{p:g}": ask(p) for p in quantiles}

@@ -29,15 +29,16 @@ LOG_SQRT_2PI = float(0.5 * np.log(2.0 * np.pi))
 
 # M(x) (1 + x) is smooth on [0, inf] in t = (x - k) / (x + k): one polynomial serves the
 # body and the whole tail. The centre k = 4 keeps the series short in both precisions.
-_MILLS_CENTRE = 4.0
+MILLS_CENTRE = 4.0
 
 
 @functools.cache
-def _mills_series(degree: int) -> tuple[float, ...]:
+def mills_series(dtype: np.dtype) -> tuple[float, ...]:
     """Chebyshev coefficients of (1 + x) M(x) in t, interpolated from SciPy's erfcx."""
+    degree = 30 if dtype == np.float64 else 11
 
     def target(t: np.ndarray) -> np.ndarray:
-        x = _MILLS_CENTRE * (1.0 + t) / (1.0 - t)
+        x = MILLS_CENTRE * (1.0 + t) / (1.0 - t)
         return (1.0 + x) * np.sqrt(np.pi / 2.0) * erfcx(x / np.sqrt(2.0))
 
     series = np.polynomial.chebyshev.Chebyshev.interpolate(target, degree)
@@ -49,9 +50,9 @@ def mills_ratio(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
 
     Relative error about 3e-7 in float32 and 1e-14 in float64.
     """
-    coefficients = _mills_series(30 if x.dtype == jnp.float64 else 11)
+    coefficients = mills_series(np.dtype(x.dtype))
     # Written with 1 / (x + k) so that x = inf gives t = 1 and not inf / inf.
-    t = 1.0 - 2.0 * _MILLS_CENTRE / (x + _MILLS_CENTRE)
+    t = 1.0 - 2.0 * MILLS_CENTRE / (x + MILLS_CENTRE)
     twice_t = 2.0 * t
     ahead = jnp.zeros_like(t)
     here = jnp.zeros_like(t) + coefficients[-1]
@@ -60,9 +61,9 @@ def mills_ratio(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
     return (t * here - ahead + coefficients[0]) / (1.0 + x)
 
 
-def _narrow(dtype: jnp.dtype) -> float:
+def narrow_bucket(dtype: np.dtype) -> float:
     """Bucket width, in units of the local decay length, under which a series is better."""
-    return 1e-3 if dtype == jnp.float64 else 5e-2
+    return 1e-3 if dtype == np.float64 else 5e-2
 
 
 def _bucket(
@@ -95,7 +96,7 @@ def _bucket(
     narrow = series * jnp.exp(-0.25 * width * (mid + x1))  # phi(mid) / phi(x1)
     narrow_log_mass = jnp.log(series) - 0.5 * mid * mid - LOG_SQRT_2PI
 
-    is_narrow = width * jnp.maximum(1.0, x2) < _narrow(x1.dtype)
+    is_narrow = width * jnp.maximum(1.0, x2) < narrow_bucket(x1.dtype)
     is_tail = x1 >= 0.0
     log_mass = jnp.where(
         is_narrow, narrow_log_mass, jnp.where(is_tail, tail_log_mass, straddle_log_mass)

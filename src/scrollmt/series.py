@@ -21,6 +21,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pandas as pd
 
+from scrollmt.coordinates import as_table
+
 GapRule = Literal["strict", "paper"]
 _SHOWN = 5
 
@@ -63,11 +65,13 @@ class Series:
 def read_series(frame: Any, time: Any = None, columns: Sequence[str] | None = None) -> Series:
     """Read a frame and check its time index.
 
-    ``frame``: a pandas or polars frame, a mapping of names to arrays, or a NumPy array of shape
-    (rows, columns) with ``columns`` naming them. ``time``: the name of the time column, or the
-    times themselves; by default a pandas DatetimeIndex or number index, else the row number.
+    ``frame``: a pandas or polars frame, a mapping of names to arrays, an xarray Dataset over one
+    dimension, or a NumPy array of shape (rows, columns) with ``columns`` naming them. ``time``: the
+    name of the time column, or the times themselves; by default a DatetimeIndex or number index (of
+    a Dataset: its coordinate), else the row number.
     """
     index: pd.Index | None = None
+    frame = as_table(frame, "the series")
     if isinstance(frame, pd.DataFrame):
         index = frame.index
         table = {str(name): frame[name].to_numpy() for name in frame.columns}

@@ -24,6 +24,7 @@ import numpy as np
 import pandas as pd
 
 from scrollmt import intake
+from scrollmt.coordinates import check_aligned
 from scrollmt.couplings import Groups
 from scrollmt.cutting import Question
 from scrollmt.heads import AbstractHead
@@ -94,6 +95,7 @@ def ready(
     if isinstance(handed.X, Windows):
         handed = hand_over(*given, validation)
     x, names = intake.read_inputs(handed.X)
+    check_aligned(handed.X, handed.Y)
     rows = intake.read_rows(x, handed.Y, handed.sample_weight, heads, joint=joint)
     fitted, judged = _parts(rows, handed.validation, names, heads, joint, seed)
     intake.check_learnable(fitted.labels, fitted.weights, heads)
@@ -116,6 +118,7 @@ def _parts(
     if isinstance(given, (tuple, list)) and len(given) in (2, 3):
         values, found = intake.read_inputs(given[0], "validation X")
         values = intake.check_columns(values, found, rows.x.shape[1], names, "validation X")
+        check_aligned(given[0], given[1], "validation Y")
         weight = given[2] if len(given) == 3 else None
         judged = intake.read_rows(values, given[1], weight, heads, what="validation ", joint=joint)
         return rows, judged
@@ -126,8 +129,8 @@ def _parts(
         )
     if len(rows.x) < MIN_ROWS_TO_SPLIT:
         raise ValueError(
-            f"{len(rows.x)} windows are too few to hold some out for validation (at least "
-            f"{MIN_ROWS_TO_SPLIT}); pass validation=(X, Y) or more windows"
+            f"n_samples={len(rows.x)} windows are too few to hold some out for validation (at "
+            f"least {MIN_ROWS_TO_SPLIT}); pass validation=(X, Y) or more windows"
         )
     return intake.hold_out(rows, float(given), seed)
 

@@ -130,8 +130,8 @@ def open_model(folder: str) -> Stored:
     return Stored(folder, model, config, facts)
 
 
-def inputs(stored: Stored, file: str, *, every: bool) -> tuple[Part, pd.Index]:
-    """What a model predicts from, with the rows' numbers or the windows' origins.
+def inputs(stored: Stored, file: str, *, every: bool) -> Part:
+    """What a model predicts from.
 
     Of a series: all windows with complete inputs, also those whose answers are still to come,
     on the grid of the fit or, with ``every``, at every row.
@@ -140,9 +140,9 @@ def inputs(stored: Stored, file: str, *, every: bool) -> tuple[Part, pd.Index]:
         frame, _ = stored.series(file)
         with about(tables.named(file)):
             windows = _askable(stored.recipe, frame, stored.source(file).time, every)
-        return Part(windows), windows.t
+        return Part(windows)
     frame, _ = tables.read(stored.source(file))
-    return Part(_columns(stored, frame, file)), pd.RangeIndex(len(frame), name="row")
+    return Part(_columns(stored, frame, file))
 
 
 def labelled(stored: Stored, file: str, *, every: bool) -> Part:

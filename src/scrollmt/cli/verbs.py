@@ -9,7 +9,8 @@ from typing import Any
 import pandas as pd
 import typer
 
-from scrollmt.cli import laws, models, tables
+from scrollmt.answers import tidy
+from scrollmt.cli import models, tables
 from scrollmt.cli.config import STANDARD_STREAM, read_config
 from scrollmt.cli.data import Part, Prepared, prepare
 from scrollmt.cli.shell import (
@@ -122,11 +123,11 @@ def predict(
     levels = _levels(quantiles)
     tables.check_table_target(out, force=force, inputs=(data, folder))
     stored = models.open_model(folder)
-    part, index = models.inputs(stored, data, every=every_row)
+    part = models.inputs(stored, data, every=every_row)
     with about(tables.named(data)):
         found = stored.model.predict(part.X)
-    windows = None if stored.recipe is None else part.X
-    table = laws.tidy(found, index, windows=windows, quantiles=levels)
+    as_given = stored.recipe is None
+    table = found.to_frame(levels) if as_given else tidy(found, part.X, levels)
     if out != STANDARD_STREAM:
         tables.write(table, out)
         summary = {"file": out, "rows": len(table), "windows": part.size, "tasks": list(found)}
