@@ -77,18 +77,25 @@ class Forecaster(BaseEstimator):
 
     Attributes
     ----------
-    tasks_ : the heads by task name, as they were given to this fit
-    members_ : the fitted `Model`s, in standardised units
-    committee_ : by task, which members speak for it; their laws are mixed
-    model_ : the member with the lowest validation NLL
-    scales_ : means and standard deviations that lead there
-    candidates_ : DataFrame with every run and its validation NLL, in the user's units
-    history_ : DataFrame with the objective and the validation NLL of the chosen run
-    validation_nll_ : float, of the mixed laws, added over tasks, in the user's units; here
-        and in `candidates_` a coupled task is scored given the coupled ones before it
+    tasks_ : mapping of name to head
+        As they were given to this fit.
+    members_ : list of Model
+        The fitted models, in standardised units; `model_` is the one with the lowest validation NLL.
+    committee_ : mapping of name to indices
+        Which members speak for a task; their laws are mixed.
+    scales_ : Scales
+        Means and standard deviations of the training part, which lead to standardised units.
+    candidates_ : DataFrame
+        Every run and its validation NLL, in the user's units.
+    history_ : DataFrame
+        The objective and the validation NLL of the chosen run.
+    validation_nll_ : float
+        Of the mixed laws, added over tasks, in the user's units; here and in `candidates_` a
+        coupled task is scored given the coupled ones before it.
     stop_reason_ : "steps", "patience", "nonfinite" or "interrupted"
-    recipe_ : the recipe with the quantile edges of this fit, None without windows
-    n_features_in_, feature_names_in_ : as in scikit-learn
+        Why the chosen run ended.
+    recipe_ : Recipe or None
+        The recipe with the quantile edges of this fit, None without windows.
 
     Examples
     --------
