@@ -161,14 +161,18 @@ def _trained(
 def stacked(parts: Sequence[Data], times: int = 1) -> Data:
     """Data of several origins along a new first axis, each ``times`` over.
 
-    Filled up to the longest with rows of weight zero.
+    Filled up to the longest with copies of the last row, of weight zero: a label that is there has
+    a finite score under every head.
     """
     longest = max(map(len, parts))
 
-    def filled(array: jax.Array) -> jax.Array:
-        return jnp.pad(array, [(0, longest - len(array))] + [(0, 0)] * (array.ndim - 1))
+    def filled(part: Data) -> Data:
+        rows = jnp.minimum(jnp.arange(longest), len(part) - 1)
+        kept = (jnp.arange(longest) < len(part)).astype(part.x.dtype)
+        more = part.take(rows)
+        return Data(more.x, more.y, {name: kept * w for name, w in more.weight.items()})
 
-    even = [jax.tree.map(filled, part) for part in parts]
+    even = [filled(part) for part in parts]
     return jax.tree.map(lambda *a: jnp.repeat(jnp.stack(a), times, axis=0), *even)
 
 

@@ -3,8 +3,8 @@ r"""A likelihood with the belief integrated out where no closed form exists.
 $$\log m(y) = \log \int p(y \mid a)\, \mathcal{N}(a;\, \text{mean}, \text{var})\, da$$
 
 by Gauss-Hermite quadrature, centred where the integrand is: with
-$a = \text{mean} + \sqrt{\text{var}}\,z$, $z_0$ the mode of $\log p(y \mid a) - z^2/2$ and $\rho$ the
-width there,
+$a = \text{mean} + \sqrt{\text{var}}\,z$, $z_0$ the mode of $\log p(y \mid a) - z^2/2$ and $\rho$
+the width there,
 
 $$m(y) \approx \sum_i \omega_i\, \rho\, e^{t_i^2/2 - z_i^2/2}\, p(y \mid a_i),
   \qquad z_i = z_0 + \rho\, t_i,$$
@@ -32,8 +32,9 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
-# Chosen from the error against adaptive integration over counts from 0 to 10^6 (docs/theory.md):
-# below 1e-8 nats for a belief of unit variance, below 1e-5 at a variance of four.
+# Chosen from the error against adaptive integration over counts from 0 to 10^6, which is below
+# 1e-8 nats for a belief of unit variance and 1e-5 at a variance of four
+# (docs/guide/own-likelihood.md has the table).
 NODES = 32
 # The mode is looked for this many belief sds out, in steps of four, then by safeguarded Newton.
 _REACH = tuple(4.0**k for k in range(-1, 8))
