@@ -80,7 +80,7 @@ class Forecaster(BaseEstimator):
     tasks_ : mapping of name to head
         As they were given to this fit.
     members_ : list of Model
-        The fitted models, in standardised units; `model_` is the one with the lowest validation NLL.
+        The fitted models, in standardised units; `model_` has the lowest validation NLL.
     committee_ : mapping of name to indices
         Which members speak for a task; their laws are mixed.
     scales_ : Scales
@@ -96,6 +96,8 @@ class Forecaster(BaseEstimator):
         Why the chosen run ended.
     recipe_ : Recipe or None
         The recipe with the quantile edges of this fit, None without windows.
+    n_features_in_ : int
+        As in scikit-learn, like `feature_names_in_`.
 
     Examples
     --------
