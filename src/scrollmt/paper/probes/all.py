@@ -1,5 +1,13 @@
 """Imports every probe, so that each is registered."""
 
-from scrollmt.paper.probes import default, oracle
+from scrollmt.paper.probes import (
+    ce_bias,
+    corpus,
+    coupling,
+    default,
+    equivariance,
+    oracle,
+    precision,
+)
 
-__all__ = ["default", "oracle"]
+__all__ = ["ce_bias", "corpus", "coupling", "default", "equivariance", "oracle", "precision"]

@@ -1,0 +1,67 @@
+"""OU event: what a cross-entropy head loses without an offset, and gains back with one."""
+
+from __future__ import annotations
+
+from scrollmt.paper import published
+from scrollmt.paper.jobs import Job
+from scrollmt.paper.probes import ce_bias, corpus
+from scrollmt.paper.protocol import Protocol
+from scrollmt.paper.statistics import Estimate, estimate
+from scrollmt.paper.studies.base import study, sweep
+from scrollmt.paper.studies.evidence import (
+    Evidence,
+    Measured,
+    answered,
+    each,
+    extent,
+    order,
+)
+
+NAME = "ce-bias"
+THRESHOLD = tuple(a for a in published.arms() if "probit" in a or a.startswith("scroll-"))
+CROSS_ENTROPY = ("map-ce", "map-ce-grid", "kendall-ce", "mle-sigma-ce", "map-ce-ens5")
+
+
+def accuracy(e: Evidence) -> Measured:
+    """The mean of the five arms, seed by seed, and how far they are apart."""
+    columns = [e.column("evt_acc_pct", "ou", arm) for arm in CROSS_ENTROPY]
+    found = estimate(sum(columns[1:], start=columns[0]) / len(columns))
+    ends = [c.mean() for c in columns]
+    return Measured(
+        found.mean, found.se, note=f"arms from {min(ends):.1f} to {max(ends):.1f} percent"
+    )
+
+
+def fact(e: Evidence, column: str) -> Estimate:
+    """A fact of the corpus, which no seed changes."""
+    value = float(e.rows("ou", corpus.NAME)[column].iloc[0])
+    return Estimate(value, float("nan"), 1)
+
+
+def below_majority(e: Evidence) -> Measured:
+    found = e.means("evt_acc_pct", "ou", CROSS_ENTROPY[:3])
+    best = max(found, key=lambda arm: found[arm].mean)
+    rate = fact(e, "majority_pct").mean
+    return order(found[best].mean < rate, {best: found[best], "majority": rate})
+
+
+def jobs(protocol: Protocol) -> list[Job]:
+    arms = [*THRESHOLD, *CROSS_ENTROPY, ce_bias.NAME]
+    facts = sweep(["ou"], [corpus.NAME], protocol, [corpus.BACKBONE])
+    return [*sweep(["ou"], arms, protocol), *facts]
+
+
+study(NAME, "OU event: cross-entropy without and with an offset", jobs)(
+    answered(
+        NAME,
+        {
+            "C050": accuracy,
+            "C051": lambda e: fact(e, "majority_pct"),
+            "C052": lambda e: fact(e, "sign_rule_pct"),
+            "C053": lambda e: e.mean("evt_acc_pct", "ou", ce_bias.NAME),
+            "C054": lambda e: extent(e.means("evt_nll", "ou", THRESHOLD)),
+            "C055": lambda e: each(e.means("evt_nll", "ou", CROSS_ENTROPY[:4])),
+            "C056": below_majority,
+        },
+    )
+)

@@ -1,0 +1,73 @@
+"""What the corpora are: sizes, shares, variances, and the simulator's own spread."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from scrollmt.paper.jobs import Job
+from scrollmt.paper.probes import corpus as probe
+from scrollmt.paper.protocol import LEADS, Protocol
+from scrollmt.paper.published import CORPORA
+from scrollmt.paper.statistics import Estimate, estimate
+from scrollmt.paper.studies.base import study, sweep
+from scrollmt.paper.studies.evidence import Evidence, Measured, answered
+from scrollmt.paper.studies.kernel_recovery import true_sd
+
+NAME = "corpus-facts"
+SIMULATED = ("ou", "lorenz63")
+LONGEST = f"lorenz63@{LEADS['lorenz63'][-1]:g}"
+
+
+def fact(e: Evidence, column: str, corpus: str) -> float:
+    """A fact that no seed changes."""
+    return float(e.rows(corpus, probe.NAME)[column].iloc[0])
+
+
+def one(e: Evidence, *, column: str, corpus: str) -> float:
+    return fact(e, column, corpus)
+
+
+def over_splits(e: Evidence, *, column: str, corpus: str) -> Estimate:
+    """A fact of each seed's split, averaged."""
+    return estimate(e.rows(corpus, probe.NAME).set_index("seed")[column])
+
+
+def both(e: Evidence, *, columns: tuple[str, ...], corpora: tuple[str, ...]) -> Measured:
+    """Some facts of some corpora, each of which the claim is about."""
+    return Measured({f"{c} {column}": fact(e, column, c) for c in corpora for column in columns})
+
+
+def true_vars(e: Evidence) -> Measured:
+    return Measured({f"lead {lead:g}": true_sd(lead) ** 2 for lead in LEADS["ou"]})
+
+
+def chains(e: Evidence) -> Measured:
+    columns = ("chains", "windows_per_chain")
+    return Measured({column: fact(e, column, "lorenz63") for column in columns})
+
+
+def jobs(protocol: Protocol) -> list[Job]:
+    return sweep([*CORPORA, LONGEST], [probe.NAME], protocol, [probe.BACKBONE])
+
+
+_SHARES = tuple(f"regime_share_{r}" for r in range(4))
+study(NAME, "sizes, shares and spreads of the corpora", jobs)(
+    answered(
+        NAME,
+        {
+            "C080": partial(over_splits, column="train_target_var", corpus="lorenz63"),
+            "C122": partial(over_splits, column="true_var_range", corpus="lorenz63"),
+            "C220": partial(both, columns=("input_var", "target_var"), corpora=("ou",)),
+            "C221": true_vars,
+            "C222": partial(both, columns=("windows",), corpora=SIMULATED),
+            "C223": chains,
+            "C224": partial(one, column="spread_sd_p10", corpus=LONGEST),
+            "C225": partial(one, column="spread_sd_p90", corpus=LONGEST),
+            "C226": partial(both, columns=_SHARES, corpora=SIMULATED),
+            "C227": partial(one, column="windows", corpus="pm25"),
+            "C228": partial(one, column="inputs", corpus="pm25"),
+            "C229": partial(one, column="event_is_sign_of_state", corpus="lorenz63"),
+            "C230": partial(one, column="regime_is_band_of_state", corpus="pm25"),
+        },
+    )
+)

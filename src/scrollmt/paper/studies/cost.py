@@ -1,0 +1,88 @@
+"""What a fit costs: seconds a seed, the four backbones and all tuning counted."""
+
+from __future__ import annotations
+
+from scrollmt.paper.jobs import Job
+from scrollmt.paper.protocol import Protocol
+from scrollmt.paper.published import CORPORA
+from scrollmt.paper.statistics import Estimate, estimate
+from scrollmt.paper.studies.base import study, sweep
+from scrollmt.paper.studies.evidence import (
+    GRIDS,
+    SCROLLS,
+    Evidence,
+    Measured,
+    NotRecorded,
+    answered,
+    extent,
+    order,
+)
+from scrollmt.paper.tables import arm_seconds
+
+NAME = "cost"
+
+
+def seconds(e: Evidence, corpus: str, arm: str) -> tuple[Estimate, set[str]]:
+    """Seconds a seed of one arm, and the devices that they were taken on."""
+    e.runs(corpus, arm)  # all four backbones, or nothing
+    rows = e.rows(corpus, arm)
+    devices = set(rows["device"].dropna()) if "device" in rows else set()
+    return estimate(arm_seconds(rows)["time_s"]), devices
+
+
+def timed_alike(*devices: set[str]) -> str:
+    """A note on where the times were taken, which has to be one kind of device."""
+    used = set().union(*devices)
+    if len(used) > 1:
+        raise NotRecorded(f"times on one kind of device, but {', '.join(sorted(used))} mixed")
+    return f"on {used.pop()}, where all runs of a job train as one batch" if used else ""
+
+
+def ratio(top: Estimate, bottom: Estimate) -> Estimate:
+    return Estimate(top.mean / bottom.mean, float("nan"), bottom.count)
+
+
+def grids_over(e: Evidence, corpora: tuple[str, ...], arms: tuple[str, ...]) -> Measured:
+    """Seconds of each grid over seconds of each arm: the smallest and the largest ratio."""
+    found, devices = {}, set()
+    for corpus in corpora:
+        for grid in GRIDS:
+            for arm in arms:
+                (top, one), (bottom, other) = seconds(e, corpus, grid), seconds(e, corpus, arm)
+                found[f"{grid} over {arm}, {corpus}"] = ratio(top, bottom)
+                devices |= one | other
+    return extent(found, timed_alike(devices))
+
+
+def diag_is_cheaper(e: Evidence) -> Measured:
+    shown: dict[str, Estimate] = {}
+    notes = []
+    holds = True
+    for corpus in CORPORA:
+        diag, on = seconds(e, corpus, "scroll-diag")
+        full, too = seconds(e, corpus, "scroll-full")
+        notes.append(timed_alike(on, too))
+        holds &= diag.mean < full.mean
+        shown |= {f"{corpus} diag": diag, f"{corpus} full": full}
+    return order(holds, shown, "; ".join(dict.fromkeys(filter(None, notes))))
+
+
+def jobs(protocol: Protocol) -> list[Job]:
+    standardised = sweep(["lorenz63-std"], [*SCROLLS, *GRIDS], protocol)
+    return [
+        *sweep(["ou", "lorenz63"], ["scroll-diag", *GRIDS], protocol),
+        *sweep(CORPORA, ["scroll-diag", "scroll-full"], protocol),
+        *standardised,
+    ]
+
+
+study(NAME, "seconds a seed, grids against one fit", jobs)(
+    answered(
+        NAME,
+        {
+            "C048": lambda e: grids_over(e, ("ou", "lorenz63"), ("scroll-diag",)),
+            "C049": diag_is_cheaper,
+            "C084": lambda e: grids_over(e, ("lorenz63-std",), SCROLLS),
+        },
+    )
+)

@@ -1,0 +1,91 @@
+"""Do composed fits fail, how small does their noise get, and what layer norm holds fixed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from scrollmt.arms import get_arm
+from scrollmt.paper.jobs import Job
+from scrollmt.paper.probes import equivariance as probe
+from scrollmt.paper.protocol import Protocol
+from scrollmt.paper.published import CORPORA
+from scrollmt.paper.studies.base import study, sweep
+from scrollmt.paper.studies.equivariance import BACKBONE, variant
+from scrollmt.paper.studies.evidence import (
+    HEADS,
+    SCROLLS,
+    Evidence,
+    Measured,
+    NotRecorded,
+    answered,
+)
+
+NAME = "stability"
+SHORT = ("lorenz63@0.1", "ou@0.1")
+BELIEFS = ("scroll-diag", "scroll-full")
+COMPOSED = (*SCROLLS, "frozen-alpha", "alone-state", "alone-event", "alone-regime")
+
+
+def composed_runs(e: Evidence) -> dict[tuple[str, str], pd.DataFrame]:
+    """Every run of the composed objective in the records, by corpus and arm."""
+    found = {key: rows for key, rows in e.groups.items() if key[1] in COMPOSED}
+    if not found:
+        raise NotRecorded("any composed fit")
+    return found
+
+
+def failures(e: Evidence) -> Measured:
+    """Runs that ended in a value that is no number, or with a score that is none."""
+    failed = total = 0
+    for (_, arm), runs in composed_runs(e).items():
+        scores = runs[[HEADS[head] for head in get_arm(arm).heads()]]
+        bad = ~np.isfinite(scores).all(axis=1) | runs["stop_reason"].str.contains("nonfinite")
+        failed, total = failed + int(bad.sum()), total + len(runs)
+    return Measured(failed, note=f"of {total} runs in the records, none left out")
+
+
+def least(runs: pd.DataFrame) -> Measured:
+    """The smallest noise sd of some runs in raw units, and whose it is."""
+    noise = (runs["sigma_obs"] / runs["target_factor"]).to_numpy()
+    at = runs.iloc[int(np.nanargmin(noise))]
+    place = f"{at['arm']} on {at['corpus']}, {at['backbone']}, seed {at['seed']}"
+    return Measured(float(np.nanmin(noise)), note=place)
+
+
+def smallest_noise(e: Evidence) -> Measured:
+    """Over all corpora; without the shortest lead there is nothing to say."""
+    e.rows(SHORT[0], "scroll-diag")
+    return least(pd.concat(composed_runs(e).values()))
+
+
+def smallest_on_ou(e: Evidence) -> Measured:
+    return least(pd.concat([e.rows(SHORT[1], arm) for arm in BELIEFS]))
+
+
+def feature_norms(e: Evidence) -> Measured:
+    """Sum of squared features over test windows of the fitted Lorenz runs."""
+    low, high = (variant(e, f"psi_norm_{end}", 1.0, probe.COLD) for end in ("min", "max"))
+    note = "on Lorenz; an input of zero has no features to normalise, so its norm is 0"
+    return Measured({"smallest": low.min(), "largest": high.max()}, note=note)
+
+
+def jobs(protocol: Protocol) -> list[Job]:
+    return [
+        *sweep(CORPORA, COMPOSED, protocol),
+        *sweep(SHORT, BELIEFS, protocol),
+        *sweep(["lorenz63"], [probe.NAME], protocol, [BACKBONE]),
+    ]
+
+
+study(NAME, "failures, the smallest noise, and the norm of the features", jobs)(
+    answered(
+        NAME,
+        {
+            "C216": failures,
+            "C217": smallest_noise,
+            "C218": smallest_on_ou,
+            "C219": feature_norms,
+        },
+    )
+)
