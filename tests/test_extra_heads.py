@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from scipy import integrate, optimize, stats
 
-from helpers import HEADS, cast_floats
+from helpers import HEADS, as_data, cast_floats
 from scrollmt import (
     Censored,
     Count,
@@ -28,9 +28,11 @@ from scrollmt import (
     StudentT,
     load,
 )
+from scrollmt.backtests import stacked
 from scrollmt.heads import AbstractHead
 from scrollmt.intake import Scales, read_rows
-from scrollmt.presets import DEFAULT
+from scrollmt.portfolio import train
+from scrollmt.presets import DEFAULT, PAPER
 from scrollmt.store import ModelFolderError
 
 # Accuracy
@@ -389,3 +391,16 @@ def test_heads_of_ones_own_are_given_again(tmp_path: Path) -> None:
     Other.__name__ = "Mine"
     with pytest.raises(ModelFolderError, match="computes something else"):
         load(tmp_path / "model", heads={"y": Other()})
+
+
+def test_every_origin_starts_from_its_own_labels() -> None:
+    """Two training sets in one batch: no base rate starts from the other's counts."""
+    x = np.random.default_rng(0).normal(size=(12, 2))
+    counts = np.tile([1.0, 3.0], 6), np.tile([150.0, 250.0], 6)
+    data = stacked([as_data(x, {"rides": count}) for count in counts])
+    still = replace(PAPER.candidates[0], learning_rate=0.0)
+    preset = replace(PAPER, candidates=(still,), schedule=replace(PAPER.schedule, steps=1))
+    keys = [jax.random.key(seed) for seed in (0, 1)]
+    runs = train(preset, {"rides": Poisson()}, belief="none", train=data, valid=data, keys=keys)
+    rates = [float(jnp.exp(run.members[0].tasks["rides"].head.log_rate)) for run in runs]
+    np.testing.assert_allclose(rates, [2.0, 200.0], rtol=1e-5)
