@@ -1,7 +1,12 @@
 """The Forecaster among scikit-learn's tools: clone, Pipeline, cross-validation, search."""
 
+import inspect
 import pickle
+import re
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
+from unittest import SkipTest
 
 import equinox as eqx
 import jax
@@ -15,9 +20,10 @@ from sklearn.model_selection import GridSearchCV, KFold, cross_validate
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
+from sklearn.utils.estimator_checks import estimator_checks_generator
 from sklearn.utils.validation import check_is_fitted
 
-from scrollmt import Forecaster
+from scrollmt import Forecaster, frozen
 from small import STATE, TASKS, TINY, assert_close, assert_same, numbers, tables, tiny, windows
 
 NEW, _ = windows(13, seed=1)
@@ -138,9 +144,92 @@ def test_grid_search_chooses_a_belief_by_score() -> None:
     assert search.score(X, Y) == best.score(X, Y)
 
 
+def test_grid_search_goes_over_beliefs_and_presets() -> None:
+    X, Y = tables(120)
+    shorter = replace(TINY, name="shorter", schedule=replace(TINY.schedule, steps=3))
+    grid = {"belief": ["none", "diag"], "preset": [shorter, TINY]}
+    search = GridSearchCV(tiny(STATE), grid, cv=2, refit=False, error_score="raise")
+    search.fit(X, Y[["state"]])
+    assert len(set(search.cv_results_["mean_test_score"])) == 4
+    # A fit that is cut short after three steps has no chance.
+    assert search.best_params_["preset"] is TINY
+
+
 def test_search_reaches_into_a_pipeline() -> None:
     X, Y = tables(120)
     pipe = Pipeline([("scale", StandardScaler()), ("forecast", tiny(STATE))])
     search = GridSearchCV(pipe, {"forecast__seed": [0, 1]}, cv=2, refit=False, error_score="raise")
     search.fit(X, Y[["state"]])
     assert len(set(search.cv_results_["mean_test_score"])) == 2
+
+
+# What scikit-learn asks of an estimator and does not suit this one: why, and how it shows. Each
+# must fail in just this way; docs/guide/interoperability.md has the same list.
+LAWS = "`predict` returns laws, the check compares arrays; it passes where the mean is predicted"
+KEYWORD = "targets are several, so the argument is `Y`, and the check passes `y=`"
+NOT_APPLICABLE: dict[str, tuple[str, type[Exception], str]] = {
+    "check_estimators_pickle": (LAWS, TypeError, "'Laws' and 'Laws'"),
+    "check_fit_idempotent": (LAWS, TypeError, "'Laws' and 'Laws'"),
+    "check_methods_sample_order_invariance": (LAWS, KeyError, "int64"),
+    "check_methods_subset_invariance": (LAWS, AssertionError, "GaussianLaw"),
+    "check_dtype_object": (
+        "bad input is always a `ValueError`, and the check wants a `TypeError`",
+        ValueError,
+        "X must hold numbers",
+    ),
+    "check_n_features_in_after_fitting": (KEYWORD, AssertionError, r"score\(\)"),
+    "check_sample_weight_equivalence_on_dense_data": (KEYWORD, TypeError, "argument 'y'"),
+    "check_array_api_input": (
+        "it runs only where `SCIPY_ARRAY_API` is set before anything is imported",
+        SkipTest,
+        "SCIPY_ARRAY_API",
+    ),
+}
+
+
+class Unguarded(Forecaster):
+    """A Forecaster as users have it, without the tests' own checker of types."""
+
+    __init__ = inspect.unwrap(Forecaster.__init__)
+
+
+class MeanForecaster(Unguarded):
+    """A Forecaster that answers with one number, as a regressor does."""
+
+    def predict(self, X: Any) -> Any:
+        return frozen(super().predict(X)["state"]).mean()
+
+
+CHECKS = [check for _, check in estimator_checks_generator(Unguarded(STATE, preset=TINY))]
+
+
+def name_of(check: Any) -> str:
+    return check.func.__name__
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=name_of)
+def test_what_scikit_learn_asks_of_an_estimator(check: Any) -> None:
+    estimator = Unguarded(STATE, preset=TINY)
+    if name_of(check) not in NOT_APPLICABLE:
+        check(estimator)
+        return
+    _, error, says = NOT_APPLICABLE[name_of(check)]
+    with pytest.raises(error, match=says):
+        check(estimator)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [c for c in CHECKS if name_of(c) in NOT_APPLICABLE and NOT_APPLICABLE[name_of(c)][0] == LAWS],
+    ids=name_of,
+)
+def test_checks_of_arrays_pass_for_the_mean(check: Any) -> None:
+    check(MeanForecaster(STATE, preset=TINY))
+
+
+def test_the_guide_lists_every_check_that_does_not_apply() -> None:
+    assert set(NOT_APPLICABLE) <= {name_of(check) for check in CHECKS}
+    guide = Path(__file__).parents[1] / "docs" / "guide" / "interoperability.md"
+    table = re.compile(r"^\| `(check_\w+)` \| (.+) \|$", re.MULTILINE)
+    listed = dict(table.findall(guide.read_text(encoding="utf-8")))
+    assert listed == {name: reason for name, (reason, *_) in NOT_APPLICABLE.items()}
