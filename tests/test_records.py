@@ -370,8 +370,8 @@ def test_an_export_is_small_the_same_whatever_the_order_and_gives_an_equal_frame
     assert provenance[0]["seeds"] == [0, 1, 2]
     assert provenance[0]["determinants"] == json.loads(jobs[0].determinants)
     assert provenance[0]["environment"] == {"device": "none"}
-    assert "-0.333333" not in (tmp_path / "one" / "runs.csv").read_text()
-    assert ",0.333333," in (tmp_path / "one" / "runs.csv").read_text()
+    assert "-0.33333333" not in (tmp_path / "one" / "runs.csv").read_text()
+    assert ",0.33333333," in (tmp_path / "one" / "runs.csv").read_text()
 
 
 def test_numbers_of_an_export_keep_eight_digits_and_counts_all(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def cloud(arrays: Arrays) -> Columns | None:
                     truth = arrays[key]
     if truth is None or not found:
         return None
-    return figures.per_state(truth, found)
+    return figures.per_state(truth, {route: found[route] for route in ROUTES if route in found})
 
 
 def figure_columns(frame: pd.DataFrame, arrays: Arrays) -> dict[str, Columns]:
