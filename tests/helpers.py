@@ -68,7 +68,7 @@ class HeadCase:
     def mean(self, rng: np.random.Generator) -> np.ndarray:
         """A latent mean for every label."""
         count = len(self.labels)
-        shape = (count, self.classes) if self.point_only else (count,)
+        shape = (count, self.classes or 1) if self.point_only else (count,)
         return rng.normal(size=shape) * 1.5 * self.reach
 
     def near(self) -> np.ndarray:

@@ -197,12 +197,12 @@ def test_counts_without_belief_are_scipys(dispersion: float) -> None:
     for p in (0.0, 1e-5, 0.3, 0.5, 0.99):
         np.testing.assert_array_equal(law.quantile(p), np.maximum(truth.ppf(p), 0.0))
     assert np.isposinf(law.quantile(1.0)).all()
-    y = np.array([0.0, 6.0, 20.0, 1500.0])
+    labels = np.array([0.0, 6.0, 20.0, 1500.0])
     want = [
         sum((float(F) - (k >= label)) ** 2 for k, F in enumerate(column))
-        for label, column in zip(y, truth.cdf(np.arange(60_000)[:, None]).T, strict=True)
+        for label, column in zip(labels, truth.cdf(np.arange(60_000)[:, None]).T, strict=True)
     ]
-    np.testing.assert_allclose(scoring.crps(law, y), want, rtol=1e-4)
+    np.testing.assert_allclose(scoring.crps(law, labels), want, rtol=1e-4)
 
 
 def test_the_masses_of_a_count_add_up_to_its_distribution_function() -> None:
