@@ -263,6 +263,8 @@ def test_a_bound_model_trains_and_settles_into_a_plain_one_with_the_same_forecas
     moved = fits.models.model
     assert_same_bits(moved.tasks["gaussian"].belief, start.model.tasks["gaussian"].belief)
     assert_same_bits(fits.models.train, start.train)
+    wanted = trained_leaves(start)
+    assert not any(jax.tree.leaves((wanted.model.tasks["gaussian"].belief, wanted.train)))
     for part in (
         lambda m: m.backbone,
         lambda m: m.tasks["gaussian"].head,
