@@ -39,6 +39,7 @@ from scrollmt.routing import (
     posterior,
     trained_leaves,
 )
+from tiny_jobs import quick_compiler
 
 ALPHA, SIGMA = 0.7, 0.45
 PRECISIONS = (1e-3, 0.1, 1.0, 10.0, 300.0)
@@ -47,7 +48,7 @@ POINTS = {"gaussian": "none", "event": "none", "ordinal4": "none"}
 
 @pytest.fixture(autouse=True)
 def double() -> Iterator[None]:
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), quick_compiler():
         yield
 
 
