@@ -18,7 +18,7 @@ NEAR = 0.25
 
 def true_sd(e: Evidence, corpus: str) -> float:
     """sqrt(mean V*) over attractor states."""
-    return float(np.sqrt(e.rows(corpus, probe.NAME)["spread_mean_var"].iloc[0]))
+    return float(np.sqrt(e.fact("spread_mean_var", corpus, probe.NAME)))
 
 
 def mean_sd(e: Evidence, corpus: str, arm: str, column: str = "mean_var") -> float:

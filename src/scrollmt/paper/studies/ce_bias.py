@@ -6,7 +6,7 @@ from scrollmt.paper import published
 from scrollmt.paper.jobs import Job
 from scrollmt.paper.probes import ce_bias, corpus
 from scrollmt.paper.protocol import Protocol
-from scrollmt.paper.statistics import Estimate, estimate
+from scrollmt.paper.statistics import estimate
 from scrollmt.paper.studies.base import study, sweep
 from scrollmt.paper.studies.evidence import (
     Evidence,
@@ -32,16 +32,15 @@ def accuracy(e: Evidence) -> Measured:
     )
 
 
-def fact(e: Evidence, column: str) -> Estimate:
+def fact(e: Evidence, column: str) -> float:
     """A fact of the corpus, which no seed changes."""
-    value = float(e.rows("ou", corpus.NAME)[column].iloc[0])
-    return Estimate(value, float("nan"), 1)
+    return e.fact(column, "ou", corpus.NAME)
 
 
 def below_majority(e: Evidence) -> Measured:
     found = e.means("evt_acc_pct", "ou", CROSS_ENTROPY[:3])
     best = max(found, key=lambda arm: found[arm].mean)
-    rate = fact(e, "majority_pct").mean
+    rate = fact(e, "majority_pct")
     return order(found[best].mean < rate, {best: found[best], "majority": rate})
 
 

@@ -10,7 +10,7 @@ from scrollmt.paper.protocol import LEADS, Protocol
 from scrollmt.paper.published import CORPORA
 from scrollmt.paper.statistics import Estimate, estimate
 from scrollmt.paper.studies.base import study, sweep
-from scrollmt.paper.studies.evidence import Evidence, Measured, answered
+from scrollmt.paper.studies.evidence import Evidence, Measured, answered, recorded
 from scrollmt.paper.studies.kernel_recovery import true_sd
 
 NAME = "corpus-facts"
@@ -18,23 +18,21 @@ SIMULATED = ("ou", "lorenz63")
 LONGEST = f"lorenz63@{LEADS['lorenz63'][-1]:g}"
 
 
-def fact(e: Evidence, column: str, corpus: str) -> float:
-    """A fact that no seed changes."""
-    return float(e.rows(corpus, probe.NAME)[column].iloc[0])
-
-
 def one(e: Evidence, *, column: str, corpus: str) -> float:
-    return fact(e, column, corpus)
+    """A fact that no seed changes."""
+    return e.fact(column, corpus, probe.NAME)
 
 
 def over_splits(e: Evidence, *, column: str, corpus: str) -> Estimate:
     """A fact of each seed's split, averaged."""
-    return estimate(e.rows(corpus, probe.NAME).set_index("seed")[column])
+    return estimate(recorded(e.rows(corpus, probe.NAME), column))
 
 
 def both(e: Evidence, *, columns: tuple[str, ...], corpora: tuple[str, ...]) -> Measured:
     """Some facts of some corpora, each of which the claim is about."""
-    return Measured({f"{c} {column}": fact(e, column, c) for c in corpora for column in columns})
+    return Measured(
+        {f"{c} {name}": e.fact(name, c, probe.NAME) for c in corpora for name in columns}
+    )
 
 
 def true_vars(e: Evidence) -> Measured:
@@ -43,7 +41,7 @@ def true_vars(e: Evidence) -> Measured:
 
 def chains(e: Evidence) -> Measured:
     columns = ("chains", "windows_per_chain")
-    return Measured({column: fact(e, column, "lorenz63") for column in columns})
+    return Measured({name: e.fact(name, "lorenz63", probe.NAME) for name in columns})
 
 
 def jobs(protocol: Protocol) -> list[Job]:

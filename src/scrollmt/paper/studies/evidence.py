@@ -64,6 +64,7 @@ class Evidence:
     """
 
     def __init__(self, frame: pd.DataFrame):
+        self._selected: dict[Any, pd.DataFrame] = {}
         self.groups: dict[Any, pd.DataFrame] = {}
         if not frame.empty:
             self.groups = dict(iter(_in_raw_units(frame).groupby(["corpus", "arm"], sort=False)))
@@ -91,9 +92,18 @@ class Evidence:
         Among all four backbones, or on the one named; among all settings, or with the one given.
         Seeds at which a backbone is missing do not count.
         """
+        wanted = None if setting is None else json.dumps(dict(setting), sort_keys=True)
+        key = (corpus, arm, backbone, wanted, by)
+        if key not in self._selected:
+            self._selected[key] = self._select(corpus, arm, backbone, wanted, by)
+        return self._selected[key]
+
+    def _select(
+        self, corpus: str, arm: str, backbone: str | None, setting: str | None, by: str
+    ) -> pd.DataFrame:
         found = self.rows(corpus, arm, backbone)
         if setting is not None:
-            found = found[found["setting"] == json.dumps(dict(setting), sort_keys=True)]
+            found = found[found["setting"] == setting]
         if backbone is None:
             on = found[found["backbone"].isin(PAPER_BACKBONES)].groupby("seed")["backbone"]
             complete = on.nunique() == len(PAPER_BACKBONES)
@@ -104,10 +114,11 @@ class Evidence:
 
     def column(self, metric: str, corpus: str, arm: str, *args: Any, **which: Any) -> pd.Series:
         """One number a seed; the other arguments are those of `runs`."""
-        runs = self.runs(corpus, arm, *args, **which)
-        if metric not in runs or runs[metric].isna().all():
-            raise NotRecorded(f"{metric} of {_name(corpus, arm, None)}")
-        return runs[metric]
+        return recorded(self.runs(corpus, arm, *args, **which), metric)
+
+    def fact(self, column: str, corpus: str, arm: str) -> float:
+        """A number that no seed changes."""
+        return float(recorded(self.rows(corpus, arm), column).iloc[0])
 
     def mean(self, metric: str, corpus: str, arm: str, *args: Any, **which: Any) -> Estimate:
         return estimate(self.column(metric, corpus, arm, *args, **which))
@@ -145,6 +156,24 @@ class Evidence:
         """The weight grid with the lower total."""
         found = self.means(TOTAL, corpus, GRIDS)
         return min(found, key=lambda arm: found[arm].mean)
+
+
+def recorded(rows: pd.DataFrame, column: str) -> pd.Series:
+    """A column of some rows of one arm, if any of them has it."""
+    if column not in rows or rows[column].isna().all():
+        at = rows.iloc[0]
+        raise NotRecorded(f"{column} of {_name(at['corpus'], at['arm'], None)}")
+    return rows[column]
+
+
+def settings(rows: pd.DataFrame, *names: str) -> pd.DataFrame:
+    """Numbers of the settings by name, NaN where a setting does not have one."""
+    parsed = [json.loads(text) for text in rows["setting"]]
+    found = pd.DataFrame(parsed, index=rows.index).reindex(columns=[*names])
+    if found.isna().all(axis=None):
+        at = rows.iloc[0]
+        raise NotRecorded(f"settings {', '.join(names)} of {_name(at['corpus'], at['arm'], None)}")
+    return found
 
 
 def paired(a: pd.Series, b: pd.Series) -> tuple[pd.Series, pd.Series]:

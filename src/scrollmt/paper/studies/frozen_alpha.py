@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 
 import numpy as np
@@ -23,6 +22,7 @@ from scrollmt.paper.studies.evidence import (
     largest,
     less,
     order,
+    settings,
     size,
     table_cells,
 )
@@ -88,9 +88,7 @@ def coverage_bought(e: Evidence) -> Estimate:
 
 
 def selected_precisions(e: Evidence) -> Measured:
-    chosen = e.runs("pm25", "frozen-alpha")["setting"].map(
-        lambda text: json.loads(text)["prior_precision"]
-    )
+    chosen = settings(e.runs("pm25", "frozen-alpha"), "prior_precision")["prior_precision"]
     low, high = OUTER
     return order(
         chosen.min() <= low and chosen.max() >= high,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pandas as pd
 
 from scrollmt.paper.jobs import Job
@@ -18,6 +16,7 @@ from scrollmt.paper.studies.evidence import (
     answered,
     each,
     less,
+    settings,
     size,
 )
 
@@ -28,7 +27,7 @@ NONE, STRONG = probe.CORRELATIONS
 def at(e: Evidence, rho: float) -> pd.DataFrame:
     """One row a seed at a true noise correlation."""
     rows = e.rows(probe.CORPUS, probe.NAME)
-    found = rows[rows["setting"].map(json.loads).map(lambda s: s["rho"] == rho)]
+    found = rows[settings(rows, "rho")["rho"] == rho]
     if found.empty:
         raise NotRecorded(f"{probe.NAME} at rho = {rho:g}")
     return found.set_index("seed")

@@ -114,7 +114,7 @@ def spread_head_price(e: Evidence) -> Measured:
         found[arm].se,
         note=f"{arm}; coverage errors above that of scroll-diag by {misses[0]:.3f} (CE) and "
         f"{misses[1]:.3f} (probit)",
-        provided=max(misses) <= REACHES,
+        provided=bool(max(misses) <= REACHES),
     )
 
 

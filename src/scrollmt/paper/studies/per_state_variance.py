@@ -42,24 +42,27 @@ def ranks_narrow(e: Evidence) -> Measured:
 
 def calibration(e: Evidence, arm: str) -> Estimate:
     """Mean V_n over mean squared residual, less one; seed by seed."""
-    runs = e.runs(CORPUS, arm, BACKBONE)
-    return estimate(runs["mean_var"] / runs["residual_var"] - 1.0)
+    return estimate(ratio(e, arm, "mean_var", "residual_var") - 1.0)
 
 
-def against_truth(runs: pd.DataFrame) -> Estimate:
-    return estimate(runs["mean_var"] / runs["mean_true_var"])
+def ratio(e: Evidence, arm: str, top: str, bottom: str) -> pd.Series:
+    above, below = (e.column(name, CORPUS, arm, BACKBONE) for name in (top, bottom))
+    return above / below
 
 
 def above_the_simulator(e: Evidence) -> Measured:
     found = {
-        arm: against_truth(e.runs(CORPUS, arm, BACKBONE)) for arm in ("scroll-diag", "scroll-full")
+        arm: estimate(ratio(e, arm, "mean_var", "mean_true_var"))
+        for arm in ("scroll-diag", "scroll-full")
     }
     return order(all(v.mean > 1.0 for v in found.values()), found)
 
 
 def noise_share(e: Evidence) -> Measured:
-    runs = e.runs(CORPUS, "scroll-diag", BACKBONE)
-    share = estimate(runs["sigma_obs"] ** 2 / runs["mean_var"])
+    noise, total = (
+        e.column(name, CORPUS, "scroll-diag", BACKBONE) for name in ("sigma_obs", "mean_var")
+    )
+    share = estimate(noise**2 / total)
     return order(share.mean < 0.5, {"share": share})
 
 

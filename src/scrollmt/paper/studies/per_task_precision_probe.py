@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 
 import numpy as np
@@ -22,6 +21,7 @@ from scrollmt.paper.studies.evidence import (
     largest,
     less,
     order,
+    settings,
 )
 
 NAME = "per-task-precision-probe"
@@ -40,7 +40,7 @@ def fitted(e: Evidence) -> pd.DataFrame:
 def grid(e: Evidence, *, shared: bool) -> pd.DataFrame:
     """The frozen pair that validation selects at each seed; of equal values only, if shared."""
     rows = e.rows(probe.CORPUS, probe.NAME)
-    pairs = pd.DataFrame(rows["setting"].map(json.loads).tolist(), index=rows.index)
+    pairs = settings(rows, *ALPHAS)
     frozen = pairs[ALPHAS[0]].notna()
     if shared:
         frozen &= pairs[ALPHAS[0]] == pairs[ALPHAS[1]]

@@ -19,6 +19,7 @@ from scrollmt.paper.studies.evidence import (
     Measured,
     NotRecorded,
     answered,
+    recorded,
 )
 
 NAME = "stability"
@@ -39,7 +40,7 @@ def failures(e: Evidence) -> Measured:
     """Runs that ended in a value that is no number, or with a score that is none."""
     failed = total = 0
     for (_, arm), runs in composed_runs(e).items():
-        scores = runs[[HEADS[head] for head in get_arm(arm).heads()]]
+        scores = runs.reindex(columns=[HEADS[head] for head in get_arm(arm).heads()])
         bad = ~np.isfinite(scores).all(axis=1) | runs["stop_reason"].str.contains("nonfinite")
         failed, total = failed + int(bad.sum()), total + len(runs)
     return Measured(failed, note=f"of {total} runs in the records, none left out")
@@ -47,7 +48,7 @@ def failures(e: Evidence) -> Measured:
 
 def least(runs: pd.DataFrame) -> Measured:
     """The smallest noise sd of some runs in raw units, and whose it is."""
-    noise = (runs["sigma_obs"] / runs["target_factor"]).to_numpy()
+    noise = (recorded(runs, "sigma_obs") / recorded(runs, "target_factor")).to_numpy()
     at = runs.iloc[int(np.nanargmin(noise))]
     place = f"{at['arm']} on {at['corpus']}, {at['backbone']}, seed {at['seed']}"
     return Measured(float(np.nanmin(noise)), note=place)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import numpy as np
@@ -22,6 +21,7 @@ from scrollmt.paper.studies.evidence import (
     answered,
     order,
     paired,
+    settings,
 )
 from scrollmt.paper.studies.lambda_grid_fairness import KINDS, same_run, tuning_gain, worth_of_nats
 from scrollmt.paper.studies.main_comparison import margin
@@ -54,8 +54,7 @@ def criteria_agree(e: Evidence) -> Measured:
 
 def chosen(e: Evidence, corpus: str) -> pd.DataFrame:
     """The event and the regime weight that the CE grid selects at each seed."""
-    settings = e.runs(corpus, "map-ce-grid")["setting"].map(json.loads)
-    return pd.DataFrame(settings.tolist(), index=settings.index)
+    return settings(e.runs(corpus, "map-ce-grid"), "event_weight", "regime_weight")
 
 
 def scattered_weights(e: Evidence) -> Measured:

@@ -148,7 +148,7 @@ def bethe() -> Measured:
     return Measured(
         energy - score - remainder,
         note=f"with q as the belief of w, our reading; C_w is {remainder:.3f}",
-        provided=abs(remainder) > 1e-3,
+        provided=bool(abs(remainder) > 1e-3),
     )
 
 

@@ -1,0 +1,142 @@
+"""The ledger has every claim once, says why ours differs, and takes sides where the paper does."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from printed import as_printed
+from scrollmt.paper import ledger, published
+from scrollmt.paper.contradictions import (
+    CONTRADICTIONS,
+    by_error,
+    by_size,
+    by_verdict,
+    nearer,
+)
+from scrollmt.paper.verdicts import Finding, Verdict
+
+CLAIMS = published.claims()["id"]
+
+
+def finding(
+    *numbers: float, verdict: Verdict = "holds", errors: tuple[float, ...] = (), id: str = "C035"
+) -> Finding:
+    study = published.claim(id).study
+    return Finding(id, "a value", numbers, errors, verdict, study, "a note")
+
+
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
+    return ledger.ledger(as_printed())
+
+
+def test_every_claim_has_one_row(table: pd.DataFrame) -> None:
+    assert [*table.columns] == [*ledger.COLUMNS]
+    assert [*table["id"]] == [*CLAIMS]
+    assert set(table["verdict"]) == {"holds", "differs", "not checkable"}
+    assert (table["paper"] != "").all()
+    checked = table[table["verdict"] != "not checkable"]
+    assert (checked["ours"] != "").all()
+    unchecked = table[table["verdict"] == "not checkable"]
+    assert unchecked["note"].str.contains("not recorded|not run").all()
+    row = table.set_index("id").loc["C029"]
+    assert row["ours"] == "-0.159"
+    assert float(row["uncertainty"]) < 1e-3
+
+
+def test_counts_add_up(table: pd.DataFrame) -> None:
+    counts = ledger.counts(table)
+    assert counts.loc["all"].sum() == len(CLAIMS)
+    assert counts.drop(index="all").sum().equals(counts.loc["all"])
+    assert counts.loc["theory", "holds"] == 18
+    held, differs, _ = counts.loc["all"]
+    assert ledger.share_that_holds(table) == pytest.approx(held / (held + differs))
+    assert np.isnan(ledger.share_that_holds(table[table["verdict"] == "not checkable"]))
+
+
+def test_a_row_that_differs_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    apart = finding(1.0, verdict="differs", id="C001")
+    assert ledger.NO_REASON in ledger.tabulated([apart])["note"].item()
+    monkeypatch.setattr(ledger, "reasons", lambda: {"C001": "The draw was lucky."})
+    told = ledger.tabulated([apart, finding(1.0, id="C002")])["note"]
+    assert told[0] == "a note. The draw was lucky."
+    assert told[1] == "a note"
+    assert "The draw was lucky." in ledger.page([apart])
+
+
+def test_reasons_are_of_claims() -> None:
+    given = ledger.reasons()
+    assert set(given) <= set(CLAIMS)
+    assert all(text.strip() == text and text for text in given.values())
+
+
+def test_the_ledger_is_written_as_a_page_and_as_a_table(
+    table: pd.DataFrame, tmp_path: Path
+) -> None:
+    page, file = ledger.write(tmp_path, as_printed(), command="scrollmt reproduce ledger")
+    assert (page.name, file.name) == ("ledger.md", "ledger.csv")
+    again = pd.read_csv(file, keep_default_na=False, dtype=str)
+    pd.testing.assert_frame_equal(again, table.astype(str), check_dtype=False)
+    text = page.read_text()
+    assert "Written by `scrollmt reproduce ledger`" in text
+    share = f"{ledger.share_that_holds(table):.1%}"
+    assert f"Of these {share} hold" in text
+    for id in table.loc[table["verdict"] == "differs", "id"]:
+        assert f"\n**{id}: " in text
+    # Every row of a Markdown table has as many cells as its head.
+    for block in text.split("\n\n"):
+        if block.startswith("| id"):
+            widths = {line.replace("\\|", "").count("|") for line in block.splitlines()}
+            assert len(widths) == 1, block.splitlines()[0]
+
+
+def test_one_study_is_written_under_its_own_name(tmp_path: Path) -> None:
+    page, file = ledger.write(tmp_path, as_printed(), study="family-choice")
+    assert (page.name, file.name) == ("family-choice.md", "family-choice.csv")
+    assert set(pd.read_csv(file)["study"]) == {"family-choice"}
+    assert "Written by" not in page.read_text()
+    with pytest.raises(ValueError, match="unknown study 'nothing'"):
+        ledger.write(tmp_path, as_printed(), study="nothing")
+
+
+# Sides
+
+
+def test_contradictions_are_about_claims(table: pd.DataFrame) -> None:
+    assert set(CONTRADICTIONS) <= set(CLAIMS)
+    notes = table.set_index("id")["note"]
+    for id, contradiction in CONTRADICTIONS.items():
+        assert contradiction.about in notes[id]
+    assert "Ours is on the side of the table" in notes["C035"]
+    # Without a value there is no side to take.
+    assert "Ours" not in notes["C218"]
+
+
+def test_a_measurement_takes_the_nearer_side() -> None:
+    side = nearer({"low": 1.0, "high": 2.0})
+    assert side(finding(1.4)) == "nearer to low"
+    assert side(finding(1.4, 1.8)) == "nearer to high"
+
+
+def test_a_verdict_takes_a_side() -> None:
+    side = by_verdict("the text", "the table")
+    assert side(finding(1.0)) == "on the side of the text"
+    assert side(finding(1.0, verdict="differs")) == "on the side of the table"
+
+
+def test_a_size_takes_a_side() -> None:
+    side = by_size(0.01, "the text", "the table")
+    assert side(finding(-0.005, 0.01)) == "on the side of the text"
+    assert side(finding(-0.02)) == "on the side of the table"
+
+
+def test_an_error_takes_a_side() -> None:
+    side = by_error("a tie", "no tie")
+    assert side(finding(0.01, errors=(0.01,))).endswith("on the side of a tie")
+    assert (
+        side(finding(-0.03, errors=(0.01,))) == "3.0 standard errors and so on the side of no tie"
+    )
+    assert "neither" in side(finding(0.01))
+    assert "neither" in side(finding(0.01, errors=(float("nan"),)))
