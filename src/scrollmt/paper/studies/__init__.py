@@ -1,6 +1,7 @@
 """The studies of the paper, one file each: the jobs that a study needs, and what it finds.
 
-Importing this package registers all of them, in the order of their first claim.
+Importing this package registers all of them, in the order of the claims as far as they do not
+build on one another.
 """
 
 from scrollmt.paper.studies import (  # isort: skip
