@@ -283,7 +283,8 @@ def by_hand(model: Model, data: Data, weight: dict[str, np.ndarray]) -> dict[str
 
 
 def half_square(model: Model) -> float:
-    return 0.5 * sum(float(np.sum(np.square(w, dtype=float))) for w in model.backbone.weights)
+    weights: Any = model.backbone.weights
+    return 0.5 * float(np.sum([np.sum(np.square(w, dtype=float)) for w in weights]))
 
 
 HYPER = {"event_weight": 0.3, "regime_weight": 10.0, "backbone_l2": 0.01}
@@ -400,8 +401,8 @@ def test_weights_of_one_are_a_cell_of_the_grid_and_both_rules_choose_among_its_r
     assert mixed.runs_of == fair.name
     assert mixed.describe() == fair.describe()
     assert (fair.select, mixed.select) == ("valid_nats", "valid_mixed")
-    for rows, again in zip(all_rows(fair.name), all_rows(mixed.name), strict=True):
-        same_numbers(rows, again, rel=0.0)
+    for row, again in zip(all_rows(fair.name), all_rows(mixed.name), strict=True):
+        same_numbers(row, again, rel=0.0)
 
 
 @pytest.mark.parametrize("kind", ["ce", "probit"])

@@ -375,7 +375,12 @@ def test_an_export_is_small_the_same_whatever_the_order_and_gives_an_equal_frame
 
 
 def test_numbers_of_an_export_keep_eight_digits_and_counts_all(tmp_path: Path) -> None:
-    values = {"tiny": 1.23456789123e-30, "count": 123456789, "inf": float("-inf"), "gap": float("nan")}
+    values = {
+        "tiny": 1.23456789123e-30,
+        "count": 123456789,
+        "inf": float("-inf"),
+        "gap": float("nan"),
+    }
     job = Job("ou", "a,b", 'ta"nh', (0, 1))
     result = outcome(job, **values)
     del result.rows[1][0]["count"]
