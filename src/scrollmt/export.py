@@ -14,7 +14,7 @@ The outputs of a task are named after it and are the arguments of its law:
 with M members; the others are mixed as `predict` does. X and all outputs are float64. Inputs are
 standardised and outputs brought to your units in float64, and what is between runs in the precision
 of the fit, as in `predict`. Bucket masses take the same way as in `scrollmt.numerics`, over Mills
-ratios: `1 + erf`, which ONNX offers, has no correct digit left in float32 from -5.4 sd on.
+ratios: `1 + erf`, which ONNX offers, has no correct digit left in float32 from -5.5 sd on.
 
 The graph checks nothing: missing inputs give NaN, and columns stand in the order of the fit.
 """
