@@ -3,6 +3,8 @@
 Bounds of 4.5 standard errors fail on a redraw with chance 7e-6 a comparison; keys are fixed.
 """
 
+import math
+
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -59,7 +61,7 @@ def test_labels_of_a_one_step_window():
 def test_oracle_reaches_the_entropy_floor(corpus):
     """0.5 log(2 pi e V*), the deviation of one score being 1 / sqrt 2 for any Gaussian."""
     score = corpus.oracle(corpus.X, corpus.Y)
-    floor = 0.5 * np.log(2 * np.pi * np.e * (1 - np.exp(-1)))
+    floor = 0.5 * np.log(2 * np.pi * math.e * (1 - np.exp(-1)))
     assert floor == pytest.approx(1.1896, abs=5e-5)
     assert abs(score.mean_nll["state"] - floor) < SIGMAS / np.sqrt(2 * len(corpus))
     assert set(score.mc_error.values()) == {0.0}

@@ -1,5 +1,6 @@
 """The paper's statements as named tests: composition, scale, weights, propriety, limits."""
 
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -233,7 +234,7 @@ def test_score_optimality_of_the_gaussian_head() -> None:
         task = Task(Gaussian(0.6), drawn.belief, jnp.asarray(0.0))
         truth = cast_floats(Model(Identity(), {"gaussian": task}))
         value, slope = data_risk(truth, data)
-        entropy = 0.5 * np.log(2.0 * np.pi * np.e * true_var).sum()
+        entropy = 0.5 * np.log(2.0 * np.pi * math.e * true_var).sum()
         assert float(value) == pytest.approx(entropy, rel=1e-12)
         np.testing.assert_allclose(flat(slope), 0.0, atol=1e-10)
         for seed in range(20):
@@ -287,7 +288,9 @@ def test_score_optimality_of_the_variance_alone() -> None:
             )
             best = 0.05**2 + extra[np.argmin(risk)]
             assert best == pytest.approx(v + off**2, rel=0.004)  # the spacing of the grid
-            assert risk.min() == pytest.approx(0.5 * np.log(2 * np.pi * np.e * (v + off**2)), 1e-5)
+            assert risk.min() == pytest.approx(
+                0.5 * np.log(2 * np.pi * math.e * (v + off**2)), 1e-5
+            )
 
 
 # When weighting is inert (cor:inert)

@@ -49,6 +49,21 @@ def test_a_figure_over_leads_needs_more_than_one_lead(frame: pd.DataFrame) -> No
     )
 
 
+def test_on_lorenz_the_truth_and_its_band_are_simulated(frame: pd.DataFrame) -> None:
+    mine = frame[(frame["corpus"] == "lorenz63") & (frame["arm"] == "scroll-diag")]
+    both = pd.concat([mine, mine.assign(corpus="lorenz63@1")])
+    assert report.over_leads(both, "lorenz63") is None
+    facts = [
+        {"corpus": c, "arm": "probe-corpus", "backbone": "none", "seed": 5, "setting": "{}"}
+        | {"spread_mean_var": v, "spread_sd_p10": 0.5, "spread_sd_p90": 9.0}
+        for c, v in (("lorenz63", 4.0), ("lorenz63@1", 25.0))
+    ]
+    columns = report.over_leads(pd.concat([both, pd.DataFrame(facts)]), "lorenz63")
+    assert columns is not None
+    np.testing.assert_allclose(columns["sd_star"], [2.0, 5.0])
+    np.testing.assert_array_equal(columns["sd_p90"], [9.0, 9.0])
+
+
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_the_page_opens_filters_and_fits(written: Path, width: int, scheme: str) -> None:
     with browser.served(written) as address, browser.browser() as page:

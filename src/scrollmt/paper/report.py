@@ -17,6 +17,7 @@ from scrollmt.paper.figures import CLOUD, LORENZ, OU, Columns
 from scrollmt.paper.tables import full_table, main_table, select
 
 Arrays = Mapping[ArrayKey, np.ndarray]
+CORPUS_FACTS = "probe-corpus"
 ROUTES = {"diag": "scroll-diag", "full": "scroll-full", "closed": "closed"}
 BADGES = {"holds": "good", "differs": "bad", "not checkable": "plain"}
 ALT = {
@@ -27,20 +28,38 @@ ALT = {
 
 
 def over_leads(frame: pd.DataFrame, corpus: str) -> Columns | None:
-    """The columns of a figure over leads from the records of `scroll-diag`, if there are two."""
-    mine = frame[(frame["arm"] == "scroll-diag") & frame["corpus"].map(_is_lead_of(corpus))]
-    if mine["corpus"].nunique() < 2:
+    """The columns of a figure over leads from the records of `scroll-diag`, if there are two.
+
+    On Lorenz the truth comes from simulated attractor states (`probe-corpus`), whose spread is
+    the figure's band; leads without it are left out.
+    """
+    leads = frame[frame["corpus"].map(_is_lead_of(corpus))]
+    leads = leads.assign(lead=leads["corpus"].map(_lead))
+    facts = leads[leads["arm"] == CORPUS_FACTS].groupby("lead").mean(numeric_only=True)
+    mine = leads[leads["arm"] == "scroll-diag"]
+    if corpus != "ou":
+        mine = mine[mine["lead"].isin(facts.index)]
+    if mine["lead"].nunique() < 2:
         return None
     chosen = select(mine)
     # The paper takes the mean sd where the variance is constant, and the root of the mean
     # variance where it is not.
     chosen["sd"] = chosen["mean_sd"] if corpus == "ou" else np.sqrt(chosen["mean_var"])
-    chosen["lead"] = chosen["corpus"].map(_lead)
     by_seed = chosen.pivot_table(index="seed", columns="lead", values="sd").dropna()
     noise = chosen.pivot_table(index="seed", columns="lead", values="sigma_obs").dropna()
-    truth = chosen.groupby("lead")["mean_true_var"].mean() ** 0.5
+    band: dict[str, Any] = {}
+    if corpus == "ou":
+        truth = chosen.groupby("lead")["mean_true_var"].mean()
+    else:
+        facts = facts.loc[by_seed.columns]
+        truth = facts["spread_mean_var"]
+        band = {"p10": facts["spread_sd_p10"].to_numpy(), "p90": facts["spread_sd_p90"].to_numpy()}
     return figures.over_leads(
-        by_seed.columns, by_seed.to_numpy(), truth.to_numpy(), sigma_obs=noise.to_numpy()
+        by_seed.columns.to_numpy(),
+        by_seed.to_numpy(),
+        np.sqrt(truth.to_numpy()),
+        sigma_obs=noise.to_numpy(),
+        **band,
     )
 
 
