@@ -32,23 +32,3 @@ def _jax_settings_are_not_leaked() -> Iterator[None]:
     for name in changed:
         jax.config.update(name, before[name])
     assert not changed, f"the test left JAX settings behind: {changed}"
-
-
-# Linux allows a process 65,530 mappings, every compiled program takes several, and the one that
-# is refused ends the process.
-MANY_MAPPINGS = 25_000
-
-
-def _mappings() -> int:
-    try:
-        with open("/proc/self/maps", "rb") as maps:
-            return sum(1 for _ in maps)
-    except OSError:
-        return 0
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _compiled_programs_are_let_go() -> Iterator[None]:
-    yield
-    if _mappings() > MANY_MAPPINGS:
-        jax.clear_caches()
