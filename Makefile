@@ -5,6 +5,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+# Two calls: compiled programs take memory mappings, of which Linux allows a process 65,530, and
+# all tests in one pair of processes come close to that; the mapping refused ends the process.
+PYTEST := $(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test browser docs lint format clean
@@ -22,7 +25,8 @@ demo: $(INSTALLED)
 	@$(BIN)/scrollmt demo
 
 test: lint browser
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+	$(PYTEST) tests/test_[a-i]*.py
+	$(PYTEST) tests/test_[j-z]*.py
 
 # The tests of pages drive a real browser. Nothing happens where one is found.
 browser: $(INSTALLED)
