@@ -1,16 +1,18 @@
-"""Records as files to commit: plain CSV in a fixed order, with checksums that vouch for it.
+"""Records as files to commit: packed CSV in a fixed order, with checksums that vouch for it.
 
-    runs.csv        one line a run: who, with what setting, and every number
-    arrays.csv      one line an array, its values apart by spaces; only where there are any
+    runs.csv.gz     one line a run: who, with what setting, and every number
+    arrays.csv.gz   one line an array, its values apart by spaces; only where there are any
     manifest.json   column types, and for every job what determined it and where it ran
     SHA256SUMS      the digests of the others, readable by `sha256sum -c`
 
-Equal records give equal bytes. A float keeps eight significant digits, an integer all of its own.
+Equal records give equal bytes (with the same zlib). A float keeps eight significant digits, an
+integer all of its own.
 """
 
 from __future__ import annotations
 
 import csv
+import gzip
 import hashlib
 import io
 import json
@@ -22,8 +24,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-FORMAT = 1
-SUMS = "SHA256SUMS"
+FORMAT = 2
+RUNS, ARRAYS, MANIFEST, SUMS = "runs.csv.gz", "arrays.csv.gz", "manifest.json", "SHA256SUMS"
 READ: dict[str, Callable[[str], Any]] = {
     "int": int,
     "float": lambda cell: float(cell or "nan"),
@@ -52,18 +54,18 @@ def write(
     folder: str | os.PathLike, frame: pd.DataFrame, arrays: Arrays, jobs: list[dict[str, Any]]
 ) -> None:
     """Write a frame, its arrays and the provenance of its jobs, as JSON values, to a folder."""
-    contents = {"runs.csv": _table(frame.columns, frame.itertuples(index=False))}
+    contents = {RUNS: _table(frame.columns, frame.itertuples(index=False))}
     if arrays:
         lines = (
             (*key, " ".join(_cell(v) or "nan" for v in arrays[key].tolist()))
             for key in sorted(arrays)
         )
-        contents["arrays.csv"] = _table([*ArrayKey._fields, "values"], lines)
+        contents[ARRAYS] = _table([*ArrayKey._fields, "values"], lines)
     kinds = {name: _kind(frame[name]) for name in frame.columns}
     # One line a job, so that a difference between two versions reads well.
     each = ",\n".join(json.dumps(job, sort_keys=True) for job in jobs)
     manifest = f'{{"format": {FORMAT},\n"columns": {json.dumps(kinds)},\n"jobs": [\n{each}\n]}}\n'
-    contents["manifest.json"] = manifest.encode()
+    contents[MANIFEST] = manifest.encode()
     sums = "".join(f"{_digest(contents[n])}  {n}\n" for n in sorted(contents))
 
     folder = Path(folder)
@@ -71,7 +73,7 @@ def write(
     # The old sums go first and the new ones come last: what an interrupted call leaves behind
     # has none, and `load` refuses it.
     (folder / SUMS).unlink(missing_ok=True)
-    (folder / "arrays.csv").unlink(missing_ok=True)
+    (folder / ARRAYS).unlink(missing_ok=True)
     for name, content in contents.items():
         (folder / name).write_bytes(content)
     (folder / SUMS).write_bytes(sums.encode())
@@ -80,8 +82,8 @@ def write(
 def load(folder: str | os.PathLike) -> pd.DataFrame:
     """The frame that was written to a folder, its floats at eight significant digits."""
     contents = _read(folder)
-    kinds = json.loads(contents["manifest.json"])["columns"]
-    columns = zip(kinds.items(), zip(*_lines(contents["runs.csv"]), strict=True), strict=True)
+    kinds = json.loads(contents[MANIFEST])["columns"]
+    columns = zip(kinds.items(), zip(*_lines(contents[RUNS]), strict=True), strict=True)
     return pd.DataFrame({name: [READ[kind](c) for c in cells] for (name, kind), cells in columns})
 
 
@@ -90,13 +92,13 @@ def load_arrays(folder: str | os.PathLike) -> dict[ArrayKey, np.ndarray]:
     contents = _read(folder)
     return {
         ArrayKey(corpus, arm, backbone, int(seed), name): np.array(values.split(), float)
-        for corpus, arm, backbone, seed, name, values in _lines(contents.get("arrays.csv", b""))
+        for corpus, arm, backbone, seed, name, values in _lines(contents.get(ARRAYS))
     }
 
 
 def load_jobs(folder: str | os.PathLike) -> list[dict[str, Any]]:
     """For every job in a folder: what determined its result, and where it ran."""
-    return json.loads(_read(folder)["manifest.json"])["jobs"]
+    return json.loads(_read(folder)[MANIFEST])["jobs"]
 
 
 def _read(folder: str | os.PathLike) -> dict[str, bytes]:
@@ -112,14 +114,14 @@ def _read(folder: str | os.PathLike) -> dict[str, bytes]:
             "restore the folder, or export the records again"
         ) from error
     wrong = sorted(name for name in sums if _digest(contents[name]) != sums[name])
-    missing = sorted({"runs.csv", "manifest.json"} - set(sums))
+    missing = sorted({RUNS, MANIFEST} - set(sums))
     if wrong or missing:
         raise DamagedRecords(
             f"{folder}: {', '.join(wrong or missing)} "
             f"{'differs from' if wrong else 'is not listed in'} {SUMS}; "
             "restore the folder, or export the records again"
         )
-    found = json.loads(contents["manifest.json"])["format"]
+    found = json.loads(contents[MANIFEST])["format"]
     if found != FORMAT:
         raise DamagedRecords(
             f"{folder} has format {found!r}, but this version reads {FORMAT}; "
@@ -137,12 +139,15 @@ def _table(header: Iterable[str], lines: Iterable[Iterable[Any]]) -> bytes:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(header)
     writer.writerows([_cell(value) for value in line] for line in lines)
-    return out.getvalue().encode()
+    # Without a time stamp, so that the same table packs into the same bytes.
+    return gzip.compress(out.getvalue().encode(), mtime=0)
 
 
-def _lines(content: bytes) -> list[list[str]]:
-    """What `_table` wrote, without the header."""
-    return list(csv.reader(io.StringIO(content.decode(), newline="")))[1:]
+def _lines(content: bytes | None) -> list[list[str]]:
+    """What `_table` wrote, without the header; nothing where it wrote nothing."""
+    if content is None:
+        return []
+    return list(csv.reader(io.StringIO(gzip.decompress(content).decode(), newline="")))[1:]
 
 
 def _cell(value: Any) -> str:
