@@ -24,48 +24,20 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 from timing import machine
 
-from scrollmt import Event, Gaussian, Ordinal
+from scrollmt.arms import questions
+from scrollmt.arms.weighted import WEIGHTS, profiled_nll, weighted_sum
 from scrollmt.backbone import PAPER_BACKBONES, PAPER_WIDTH, paper_backbone
 from scrollmt.corpora import lorenz63
 from scrollmt.fit import Fits, fit, stack
 from scrollmt.intake import Scales, read_rows
 from scrollmt.model import Model, build
-from scrollmt.objective import Data, backbone_penalty
+from scrollmt.objective import Data
 from scrollmt.presets import PAPER
 from scrollmt.splits import random_split
 
-TASKS = {"state": Gaussian(), "event": Event(), "regime": Ordinal(4)}
-WEIGHTS = (0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
-
-
-def losses(model: Model, data: Data) -> tuple[Array, Array, Array]:
-    """Mean squared error of the state, mean NLL of the event and of the regime."""
-    lines = model.project(data.x)
-    error = data.y["state"] - lines["state"][0]
-    nll = [
-        -jnp.mean(model.tasks[name].head.log_predictive(data.y[name], *lines[name]))
-        for name in ("event", "regime")
-    ]
-    return jnp.mean(error * error), nll[0], nll[1]
-
-
-def weighted_sum(model: Model, data: Data, hyper: Any, data_scale: Any) -> Array:
-    mse, event, regime = losses(model, data)
-    return (
-        mse
-        + hyper["event_weight"] * event
-        + hyper["regime_weight"] * regime
-        + hyper["backbone_l2"] * backbone_penalty(model)
-    )
-
-
-def score(model: Model, data: Data) -> Array:
-    """NLL added over tasks, the state as a Gaussian with the spread of its residuals."""
-    mse, event, regime = losses(model, data)
-    return 0.5 * jnp.log(2.0 * jnp.pi * jnp.e * mse) + event + regime
+TASKS = questions()
 
 
 def windows(seeds: int, n: int) -> tuple[Data, Data]:
@@ -123,7 +95,7 @@ def timed(runs: dict[str, Any], schedule: Any) -> tuple[float, Fits]:
         runs["train"],
         runs["valid"],
         objective=weighted_sum,
-        score=score,
+        score=profiled_nll,
         hyper=runs["hyper"],
         schedule=schedule,
         keys=runs["keys"],
@@ -140,7 +112,7 @@ def step_bytes(runs: dict[str, Any]) -> tuple[float, float]:
 
     def one(model: Model, train: Data, valid: Data, hyper: Any) -> Any:
         value = eqx.filter_value_and_grad(weighted_sum)(model, train, hyper, 1.0)
-        return value, score(model, valid)
+        return value, profiled_nll(model, valid)
 
     arrays, static = eqx.partition(runs["models"], eqx.is_array)
 

@@ -28,8 +28,7 @@ from timing import in_turns, machine
 
 from scrollmt import Event, Gaussian, Ordinal
 from scrollmt.fit import Schedule, fit
-from scrollmt.objective import Data
-from scrollmt.portfolio import penalised
+from scrollmt.objective import Data, composed_objective
 from scrollmt.streams import ArrayStream
 
 STEPS = 3
@@ -114,7 +113,7 @@ def over_streamed_windows(sizes: list[int]) -> Iterator[Point]:
                     models(1, "tanh+ln", "diag"),
                     stream,
                     valid,
-                    objective=penalised,
+                    objective=composed_objective,
                     hyper={"learning_rate": jnp.full(1, 1e-3), "backbone_l2": jnp.full(1, 0.01)},
                     schedule=schedule,
                     keys=jax.random.split(jax.random.key(0), 1),

@@ -13,8 +13,7 @@ from scrollmt import Event, Gaussian, Ordinal
 from scrollmt.backbone import PAPER_WIDTH, Dense
 from scrollmt.fit import Schedule, stack
 from scrollmt.model import Model, build
-from scrollmt.objective import Data, validation_nll
-from scrollmt.portfolio import penalised
+from scrollmt.objective import Data, composed_objective, validation_nll
 from scrollmt.program import Program, advance, start, template_of
 
 RUNS, WINDOWS, VALID, INPUTS = 10, 3900, 1300, 3
@@ -63,7 +62,7 @@ def stepper(batch: Model, train: Data, valid: Data, steps: int) -> Any:
     program = Program(
         static,
         template_of(params),
-        penalised,
+        composed_objective,
         validation_nll,
         Schedule(steps=10**6),
         rounds=steps,

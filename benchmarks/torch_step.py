@@ -27,8 +27,7 @@ from timing import in_turns, machine
 
 from scrollmt.backbone import LAYER_NORM_EPS
 from scrollmt.heads import PROBIT_BASE_SCALE
-from scrollmt.objective import Data, validation_nll
-from scrollmt.portfolio import penalised
+from scrollmt.objective import Data, composed_objective, validation_nll
 
 STEPS = 20
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -154,7 +153,10 @@ def main() -> None:
                 functions[f"torch {name}, {threads} threads"], (loss, score) = torch_stepper(
                     one, *first, norm, compiled, threads
                 )
-        ours = penalised(one, first[0], {"backbone_l2": 0.01}, 1.0), validation_nll(one, first[1])
+        ours = (
+            composed_objective(one, first[0], {"backbone_l2": 0.01}, 1.0),
+            validation_nll(one, first[1]),
+        )
         theirs = loss().item(), score().item()
         np.testing.assert_allclose(ours, theirs, rtol=1e-4)
         each = {name: STEPS * (RUNS if "ten" in name else 1) for name in functions}

@@ -47,6 +47,24 @@ def test_only_what_is_missing_is_computed(tmp_path: Path) -> None:
     assert calls(tmp_path / "diary") == ["arm0", "arm0", "arm1", "arm2"]
 
 
+def test_jobs_that_take_times_run_last_and_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scrollmt.paper.arena.ALONE", {"arm0", "arm1"})
+    jobs = sweep(tmp_path / "diary", 4)
+    with Records(tmp_path / "records.sqlite") as records:
+        computed(jobs, records, engine="processes", workers=2)
+        assert len(records) == 12
+        # Whatever the engine, a clock runs in this process.
+        assert {*processes(tmp_path / "diary", "arm[01]")} == {os.getpid()}
+        assert os.getpid() not in processes(tmp_path / "diary", "arm[23]")
+        with Records(tmp_path / "other.sqlite") as other:
+            assert other.absorb(records) == 12
+            assert other.calls() == records.calls()
+            assert other.absorb(records) == 0
+            assert len(other.calls()) == 1
+
+
 def test_a_real_job_is_trained_scored_and_recorded(tmp_path: Path) -> None:
     small = replace(PROTOCOL, steps=10, corpus_windows=200, truth_members=5)
     job = make_job("ou", "scroll-diag", "tanh", small, seeds=(0, 1))
@@ -192,10 +210,12 @@ def test_progress_says_what_is_done_and_when_the_rest_will_be(
     jobs = sweep(tmp_path / "diary", 2)
     with Records(tmp_path / "records.sqlite") as records:
         compute(jobs, records, execute=execute, weight=lambda job: 1 + 999 * (job.arm == "arm1"))
+        (call,) = records.calls()
     out, lines = capsys.readouterr()
     assert out == ""
     first, second = lines.splitlines()
-    # The first of a thousand parts took 0.3 seconds.
-    assert first.startswith("3/6 runs: ou arm0 tanh 0.3 s, 0:05:")
-    assert second.startswith("6/6 runs: ou arm1 tanh 0.3 s, 0:00:00 left")
+    # The long job begins, and takes all but a thousandth of the time.
+    assert first.startswith("3/6 runs: ou arm1 tanh 0.3 s, 0:00:00 left")
+    assert second.startswith("6/6 runs: ou arm0 tanh 0.3 s, 0:00:00 left")
+    assert (call.jobs, call.runs, call.complete, call.engine) == (2, 6, True, "local")
     assert time_left(elapsed=30.0, weighed=2.0, left=6.0) == 90.0

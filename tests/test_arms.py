@@ -283,9 +283,9 @@ def by_hand(model: Model, data: Data, weight: dict[str, np.ndarray]) -> dict[str
     return out
 
 
-def half_square(model: Model) -> float:
+def squared_norm(model: Model) -> float:
     weights: Any = model.backbone.weights
-    return 0.5 * float(np.sum([np.sum(np.square(w, dtype=float)) for w in weights]))
+    return float(np.sum([np.sum(np.square(w, dtype=float)) for w in weights]))
 
 
 HYPER = {"event_weight": 0.3, "regime_weight": 10.0, "backbone_l2": 0.01}
@@ -298,7 +298,7 @@ def test_the_weighted_sum_is_the_one_written_by_hand(heads, labelled) -> None:
     loss = by_hand(model, data, weight)
     expected = loss[STATE] + 0.3 * loss["event"] + 10.0 * loss["regime"]
     found = weighted_sum(model, data, HYPER, 1.0)
-    assert float(found) == pytest.approx(expected + 0.01 * half_square(model), rel=1e-5)
+    assert float(found) == pytest.approx(expected + 0.01 * squared_norm(model), rel=1e-5)
     # What stops a run is the sum of NLLs, the state with the sd that fits its residuals best.
     gaussian = 0.5 * (LOG_2PI + 1.0 + math.log(loss[STATE]))
     nats = gaussian + loss["event"] + loss["regime"]
@@ -325,7 +325,7 @@ def test_learned_weights_have_the_papers_form(heads, labelled) -> None:
     expected += math.exp(-1.4) * loss["event"] + 0.7
     expected += math.exp(2.2) * loss["regime"] - 1.1
     found = learned_weights(model, data, HYPER, 1.0)
-    assert float(found) == pytest.approx(expected + 0.01 * half_square(model), rel=1e-5)
+    assert float(found) == pytest.approx(expected + 0.01 * squared_norm(model), rel=1e-5)
     # exp(s) is the sd that is reported; the other scales weigh losses and touch no law.
     law = model.tasks[STATE].head.law(np.zeros(2), np.zeros(2))
     np.testing.assert_allclose(law.sd, math.exp(-0.4), rtol=1e-6)
@@ -354,7 +354,7 @@ def test_the_sd_head_is_a_gaussian_with_two_lines(labelled) -> None:
     loss = by_hand(model, data, {n: weight[n] for n in ("event", "regime")})
     nll = float(np.average(terms, weights=weight[STATE])) + sum(loss.values())
     total = summed_nll(model, data, HYPER, 1.0)
-    assert float(total) == pytest.approx(nll + 0.01 * half_square(model), rel=1e-5)
+    assert float(total) == pytest.approx(nll + 0.01 * squared_norm(model), rel=1e-5)
 
 
 # What each family promises of its rows

@@ -63,6 +63,18 @@ def test_every_engine_gives_what_this_process_gives(
         wait_for(lambda: not any(map(alive, workers)))
 
 
+def test_threads_of_this_process_run_jobs_side_by_side(tmp_path: Path) -> None:
+    jobs = sweep(tmp_path, 3, arm0="waits", arm1="raises")
+    finished = run(jobs, execute, workers=2)
+    # The last job is done while the first is still at work.
+    assert next(finished)[0].arm == "arm2"
+    (tmp_path / "go").touch()
+    assert next(finished)[0].arm == "arm0"
+    with pytest.raises(JobsFailed, match="no luck with arm1"):
+        next(finished)
+    assert set(processes(tmp_path)) == {os.getpid()}
+
+
 def test_a_worker_process_that_dies_is_reported(tmp_path: Path) -> None:
     jobs = sweep(tmp_path, 3, arm1="dies")
     done, fault = drained(jobs, "processes")

@@ -13,8 +13,8 @@ from helpers import N, as_data, flat, small_data, small_model
 from scrollmt.backbone import PAPER_BACKBONES, Dense
 from scrollmt.fit import Schedule
 from scrollmt.heads import AbstractHead, Gaussian
-from scrollmt.objective import Data, backbone_penalty, composed, mean_nll
-from scrollmt.portfolio import Selection, features_of, penalised, train
+from scrollmt.objective import Data, backbone_penalty, composed, composed_objective, mean_nll
+from scrollmt.portfolio import Selection, features_of, train
 from scrollmt.presets import DEFAULT, PAPER, Architecture, Candidate, Preset, get_preset
 
 TANH = Architecture((4,), "tanh", bias=True, norm=True)
@@ -216,7 +216,7 @@ def test_no_finite_candidate_is_an_error_and_some_is_not() -> None:
 
 def test_the_objective_of_a_preset_adds_the_backbone_penalty() -> None:
     model, data = small_model({"gaussian": "diag"}), small_data(["gaussian"])
-    got = eqx.filter_jit(penalised)(model, data, {"backbone_l2": 3.0}, 2.0)
+    got = eqx.filter_jit(composed_objective)(model, data, {"backbone_l2": 3.0}, 2.0)
     plain = eqx.filter_jit(composed)(model, data, data_scale=2.0)
     want = plain + 3.0 * backbone_penalty(model)
     assert float(got) == pytest.approx(float(want), rel=1e-6)

@@ -304,7 +304,7 @@ def test_lost_and_stale_pages_are_reported(filled: Path, tmp_path: Path) -> None
         ("UPDATE arrays SET data = zeroblob(8)", "the checksum of var in arrays"),
         ("CREATE TABLE mine (x)", "its tables are not those of records"),
         ("PRAGMA application_id = 1", "holds no records of scrollmt"),
-        ("PRAGMA user_version = 2", "its schema version is 2, but this scrollmt reads 1"),
+        ("PRAGMA user_version = 3", "its schema version is 3, but this scrollmt reads 2"),
     ],
 )
 def test_what_another_hand_changed_is_refused(filled: Path, statement: str, words: str) -> None:
@@ -434,10 +434,10 @@ def test_an_export_of_a_later_format_is_refused(filled: Path, tmp_path: Path) ->
         records.export(folder)
     manifest, sums = folder / "manifest.json", folder / "SHA256SUMS"
     before = hashlib.sha256(manifest.read_bytes()).hexdigest()
-    manifest.write_text(manifest.read_text().replace('"format": 2', '"format": 3'))
+    manifest.write_text(manifest.read_text().replace('"format": 3', '"format": 4'))
     after = hashlib.sha256(manifest.read_bytes()).hexdigest()
     sums.write_text(sums.read_text().replace(before, after))
-    with pytest.raises(DamagedRecords, match="has format 3, but this version reads 2"):
+    with pytest.raises(DamagedRecords, match="has format 4, but this version reads 3"):
         load(folder)
 
 

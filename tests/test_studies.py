@@ -221,7 +221,7 @@ def test_other_studies_of_the_main_table_as_printed() -> None:
     assert found["C048"].numbers == pytest.approx((12.0, 435 / 13), rel=1e-3)
     found = verdicts("laplace-paired", frame)
     assert found["C169"].verdict == found["C170"].verdict == "holds"
-    slow = frame.assign(device=np.where(frame["arm"] == "scroll-full", "cpu", "gpu"))
+    slow = frame.assign(device=np.where(frame["backbone"] == "scroll-full", "cpu", "gpu"))
     assert "mixed" in verdicts("cost", slow)["C049"].note
 
 

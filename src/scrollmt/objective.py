@@ -15,7 +15,7 @@ weights agree in every row, so that the weight is that of the row's joint term.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -90,6 +90,14 @@ def composed(
         loss = data_scale * jnp.sum(terms) + prior_term(model.tasks[name])
         total = total + (loss if task_weight is None else task_weight[name] * loss)
     return total
+
+
+def composed_objective(
+    model: AbstractModel, data: Data, hyper: dict[str, Any], data_scale: float | Array
+) -> Float[Array, ""]:
+    """The composed objective plus the penalty on the backbone, as `fit` takes it."""
+    free = composed(model, data, data_scale=data_scale)
+    return free + hyper["backbone_l2"] * backbone_penalty(model)
 
 
 def backbone_penalty(model: AbstractModel) -> Float[Array, ""]:

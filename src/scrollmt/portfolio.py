@@ -20,25 +20,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
 from scrollmt.couplings import Groups
-from scrollmt.fit import Fits, Hyper, Schedule, fit, stack
+from scrollmt.fit import Fits, Schedule, fit, stack
 from scrollmt.heads import AbstractHead
 from scrollmt.model import Backbone, Model, build
-from scrollmt.objective import Data, backbone_penalty, composed, mean_nll
+from scrollmt.objective import Data, composed_objective, mean_nll
 from scrollmt.presets import Candidate, Preset
 
 Report = Callable[[str, int, int, float], None]
-
-
-def penalised(
-    model: Model, data: Data, hyper: Hyper, data_scale: float | Array
-) -> Float[Array, ""]:
-    """The composed objective plus the backbone penalty: what every preset minimises."""
-    return composed(model, data, data_scale=data_scale) + hyper["backbone_l2"] * backbone_penalty(
-        model
-    )
 
 
 @dataclass(frozen=True)
@@ -186,7 +177,7 @@ def _train_group(
         stack(starts),
         _repeated(train, each),
         judged,
-        objective=penalised,
+        objective=composed_objective,
         hyper={
             name: jnp.tile(
                 jnp.asarray([getattr(c, name) for c in members], dtype=train.x.dtype),

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 from scrollmt.fit import Hyper, Objective, Score
 from scrollmt.heads import AbstractHead, Event, Gaussian, Ordinal
 from scrollmt.model import AbstractModel, Model
-from scrollmt.objective import Data, backbone_penalty, composed, validation_nll
+from scrollmt.objective import Data, backbone_penalty, composed_objective, validation_nll
 
 Setting = Mapping[str, float]
 Start = Callable[[Any, Data, Setting], Any]
@@ -38,13 +38,6 @@ def questions() -> dict[str, AbstractHead]:
 def penalised(model: AbstractModel, loss: Array, hyper: Hyper) -> Float[Array, ""]:
     """Every arm's objective carries the same penalty on the backbone's weights."""
     return loss + hyper["backbone_l2"] * backbone_penalty(model)
-
-
-def composed_objective(
-    model: AbstractModel, data: Data, hyper: Hyper, data_scale: float | Array
-) -> Float[Array, ""]:
-    """The composed objective, as a sum over windows."""
-    return penalised(model, composed(model, data, data_scale=data_scale), hyper)
 
 
 def as_built(model: Model, train: Data, setting: Setting) -> Model:
@@ -89,15 +82,21 @@ class Arm:
         `runs_of` names the arm whose runs this one only selects from: it has none of its own.
         """
         return {
-            "heads": {task: repr(head) for task, head in sorted(self.heads().items())},
+            "heads": {task: _values_of(head) for task, head in sorted(self.heads().items())},
             "belief": self.belief,
             "objective": _name_of(self.objective),
             "score": _name_of(self.score),
             "settings": [dict(setting) for setting in self.settings],
             "start": _name_of(self.start),
+            "trainable": None if self.trainable is None else _name_of(self.trainable),
             "finish": _name_of(self.finish),
             "members": self.members,
         }
+
+
+def _values_of(head: AbstractHead) -> list[Any]:
+    """A head by its name and the values that it starts from, which a repr may not show."""
+    return [repr(head), *(np.asarray(a, np.float32).tolist() for a in jax.tree.leaves(head))]
 
 
 def _name_of(part: Any) -> str:

@@ -16,7 +16,6 @@ from scrollmt.arms.base import (
     STATE,
     Arm,
     Setting,
-    composed_objective,
     map_runs,
     one_run,
     penalised,
@@ -25,7 +24,7 @@ from scrollmt.arms.base import (
 from scrollmt.arms.weighted import ONE, profiled_nll, residual_spread, weighted_sum
 from scrollmt.fit import Hyper, stack
 from scrollmt.model import Model
-from scrollmt.objective import Data
+from scrollmt.objective import Data, composed_objective
 from scrollmt.routing import Bound, bind, evidence_composed, laplace, trained_leaves
 
 LAPLACE_PRECISIONS = tuple(float(p) for p in np.logspace(-4, 4, 17))

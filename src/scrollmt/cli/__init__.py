@@ -244,7 +244,10 @@ def reproduce(
     engine: Annotated[
         str, typer.Option(help="local, processes, dask, or tcp://scheduler:port.")
     ] = "local",
-    workers: Annotated[int | None, typer.Option(min=1, max=4096, help="Processes.")] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, max=4096, help="Processes; of `local`, threads, which suit a GPU."),
+    ] = None,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="Folder of records, tables and pages.")
     ] = Path("reproduction"),

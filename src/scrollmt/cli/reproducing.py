@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -15,6 +16,7 @@ from scrollmt.cli.shell import Problem, say, show
 from scrollmt.paper import archive, ledger, main_page, published, report
 from scrollmt.paper.arena import compute
 from scrollmt.paper.jobs import Job, make_job
+from scrollmt.paper.probes.registry import ALONE
 from scrollmt.paper.protocol import PROTOCOL, Protocol
 from scrollmt.paper.records import Records
 from scrollmt.paper.studies import STUDIES
@@ -31,6 +33,7 @@ MAIN_STUDIES = (
 )
 REDRAWS = {"ou": 12, "lorenz63": 6}
 PAGES = ("ledger", "report")
+FITS_A_PROBE = 50
 
 
 def listed(value: str | None, known: tuple[str, ...] | None, what: str) -> list[str] | None:
@@ -64,7 +67,8 @@ def main_jobs(
                 jobs += [make_job(c, main_page.ORACLE, "none", protocol) for c in ids]
         for name in MAIN_STUDIES:
             probes = [j for j in STUDIES[name].jobs(protocol) if j.arm.startswith("probe-")]
-            jobs += [job for job in probes if job.corpus in chosen]
+            # Times are taken by `reproduce cost`: they want a machine that does nothing else.
+            jobs += [job for job in probes if job.corpus in chosen and job.arm not in ALONE]
     return unique(jobs)
 
 
@@ -117,6 +121,11 @@ def _runs(job: Job) -> int:
     return len(job.seeds) * arm.members * len(arm.settings)
 
 
+def _weight(job: Job) -> float:
+    """About how long a job takes: its fits, of which a probe has many."""
+    return _runs(job) * (FITS_A_PROBE if job.arm.startswith("probe-") else 1)
+
+
 def reproduce(
     name: str,
     *,
@@ -148,21 +157,30 @@ def reproduce(
     arrays: report.Arrays = {}
     if committed is not None:
         frame, arrays = archive.load(committed), archive.load_arrays(committed)
+        calls = archive.load_calls(committed)
     else:
         path = records or out / "records.sqlite"
         path.parent.mkdir(parents=True, exist_ok=True)
         with Records(path) as database:
             if name not in PAGES:
-                say(
-                    str(compute(jobs, database, engine=engine, workers=workers, progress=not quiet))
+                done = compute(
+                    jobs,
+                    database,
+                    engine=engine,
+                    workers=workers,
+                    weight=_weight,
+                    progress=not quiet,
+                    label=_label(name, *wanted, protocol),
                 )
-            frame = database.frame(jobs)
+                say(str(done))
+            shown = unique([*jobs, *STUDIES["cost"].jobs(protocol)])
+            frame, calls = database.frame(shown), [asdict(call) for call in database.calls()]
             if name not in PAGES:
-                database.export(out / "records", jobs, arrays=() if name == MAIN else None)
+                database.export(out / "records", shown, arrays=() if name == MAIN else None)
                 arrays = archive.load_arrays(out / "records")
     if frame.empty:
         raise Problem(f"no records to write {name!r} from; compute them with `reproduce all` first")
-    for path in _write(name, frame, arrays, out):
+    for path in _write(name, frame, arrays, calls, out):
         say(f"wrote {path}")
 
 
@@ -180,12 +198,31 @@ def _protocol(seeds: int | None, steps: int | None, windows: int | None) -> Prot
     return protocol
 
 
-def _write(name: str, frame: pd.DataFrame, arrays: report.Arrays, out: Path) -> list[Path]:
+def _label(
+    name: str,
+    corpora: list[str] | None,
+    arms: list[str] | None,
+    backbones: list[str] | None,
+    protocol: Protocol,
+) -> str:
+    """What was asked for, in the words of the command."""
+    narrowed = {"corpora": corpora, "arms": arms, "backbones": backbones}
+    options = [f"--{key} {','.join(names)}" for key, names in narrowed.items() if names]
+    return " ".join([name, *options, f"--seeds {len(protocol.seeds)}"])
+
+
+def _write(
+    name: str,
+    frame: pd.DataFrame,
+    arrays: report.Arrays,
+    calls: list[dict[str, Any]],
+    out: Path,
+) -> list[Path]:
     command = "scrollmt " + " ".join(sys.argv[1:])
     written: list[Path] = []
     if name in (MAIN, "all"):
         findings = [f for s in MAIN_STUDIES if s in STUDIES for f in STUDIES[s].findings(frame)]
-        written += main_page.write(out, frame, findings, command=command)
+        written += main_page.write(out, frame, findings, command=command, calls=calls)
     if name not in (MAIN, "report"):
         chosen = None if name in ("all", "ledger") else name
         written += ledger.write(out, frame, study=chosen, command=command)

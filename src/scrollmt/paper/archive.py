@@ -2,7 +2,8 @@
 
     runs.csv.gz     one line a run: who, with what setting, and every number
     arrays.csv.gz   one line an array, its values apart by spaces; only where there are any
-    manifest.json   column types, and for every job what determined it and where it ran
+    manifest.json   column types, the calls that computed the records, and for every job what
+                    determined it and where it ran
     SHA256SUMS      the digests of the others, readable by `sha256sum -c`
 
 Equal records give equal bytes (with the same zlib). A float keeps eight significant digits, an
@@ -24,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-FORMAT = 2
+FORMAT = 3
 RUNS, ARRAYS, MANIFEST, SUMS = "runs.csv.gz", "arrays.csv.gz", "manifest.json", "SHA256SUMS"
 READ: dict[str, Callable[[str], Any]] = {
     "int": int,
@@ -51,9 +52,14 @@ Arrays = Mapping[ArrayKey, np.ndarray]
 
 
 def write(
-    folder: str | os.PathLike, frame: pd.DataFrame, arrays: Arrays, jobs: list[dict[str, Any]]
+    folder: str | os.PathLike,
+    frame: pd.DataFrame,
+    arrays: Arrays,
+    jobs: list[dict[str, Any]],
+    calls: list[dict[str, Any]],
 ) -> None:
-    """Write a frame, its arrays and the provenance of its jobs, as JSON values, to a folder."""
+    """Write a frame and its arrays to a folder, with the provenance of its jobs and the calls
+    that computed them as JSON values."""
     contents = {RUNS: _table(frame.columns, frame.itertuples(index=False))}
     if arrays:
         lines = (
@@ -64,7 +70,11 @@ def write(
     kinds = {name: _kind(frame[name]) for name in frame.columns}
     # One line a job, so that a difference between two versions reads well.
     each = ",\n".join(json.dumps(job, sort_keys=True) for job in jobs)
-    manifest = f'{{"format": {FORMAT},\n"columns": {json.dumps(kinds)},\n"jobs": [\n{each}\n]}}\n'
+    called = ",\n".join(json.dumps(call, sort_keys=True) for call in calls)
+    manifest = (
+        f'{{"format": {FORMAT},\n"columns": {json.dumps(kinds)},\n'
+        f'"calls": [\n{called}\n],\n"jobs": [\n{each}\n]}}\n'
+    )
     contents[MANIFEST] = manifest.encode()
     sums = "".join(f"{_digest(contents[n])}  {n}\n" for n in sorted(contents))
 
@@ -99,6 +109,11 @@ def load_arrays(folder: str | os.PathLike) -> dict[ArrayKey, np.ndarray]:
 def load_jobs(folder: str | os.PathLike) -> list[dict[str, Any]]:
     """For every job in a folder: what determined its result, and where it ran."""
     return json.loads(_read(folder)[MANIFEST])["jobs"]
+
+
+def load_calls(folder: str | os.PathLike) -> list[dict[str, Any]]:
+    """The calls of the arena that computed a folder's records."""
+    return json.loads(_read(folder)[MANIFEST])["calls"]
 
 
 def _read(folder: str | os.PathLike) -> dict[str, bytes]:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from rich.console import Console
@@ -28,10 +28,11 @@ from rich.text import Text
 
 from scrollmt.paper import engines
 from scrollmt.paper.engines import Execute, Finished
-from scrollmt.paper.jobs import Job, Outcome
+from scrollmt.paper.jobs import Job, Outcome, environment
 from scrollmt.paper.jobs import execute as train_and_score
+from scrollmt.paper.probes.registry import ALONE
 from scrollmt.paper.records import Records
-from scrollmt.paper.runs import arrays_of, name_of, runs_of
+from scrollmt.paper.runs import Call, arrays_of, name_of, runs_of
 
 Weight = Callable[[Job], float]
 
@@ -57,27 +58,63 @@ def compute(
     execute: Execute = train_and_score,
     weight: Weight = lambda job: len(job.seeds),
     progress: bool = True,
+    label: str = "",
 ) -> Summary:
     """Compute the runs of the jobs that are not recorded yet, and record each job as it finishes.
 
     `engine` and `workers` are those of `engines.run`. `weight` is how long a job takes relative to
-    the others, for the time left. Jobs that raise are named by a JobsFailed at the end.
+    the others: long jobs begin first, and the time left is told by it. Jobs that raise are named
+    by a JobsFailed at the end. Jobs that take times run last, one by one in this process. `label`
+    says what the call is for where the records list their calls.
     """
     jobs = list(jobs)
-    began = time.monotonic()
+    began, stamp = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
     with records.writing():
-        todo = plan(jobs, records)
+        todo = sorted(plan(jobs, records), key=weight, reverse=True)
         computed = sum(len(job.seeds) for job in todo)
         asked = {job.key(seed) for job in jobs for seed in job.seeds}
+        timed = [job for job in todo if job.arm in ALONE]
+        others = [job for job in todo if job.arm not in ALONE]
+        done: list[Job] = []
         with _Board(todo, weight, visible=progress) as board:
 
             def record(job: Job, outcome: Outcome) -> None:
                 records.put(job, outcome)
+                done.append(replace(job, seeds=tuple(outcome.rows)))
                 board.finished(job, outcome)
 
             checked = partial(_checked, execute)
-            _drain(engines.run(todo, checked, engine, workers=workers), record)
+            try:
+                _drain(engines.run(others, checked, engine, workers=workers), record)
+                _drain(engines.run(timed, checked), record)
+            finally:
+                if done:
+                    records.note(_call(label, engine, workers, done, todo, stamp, began))
     return Summary(len(asked) - computed, computed, time.monotonic() - began)
+
+
+def _call(
+    label: str,
+    engine: str,
+    workers: int | None,
+    done: list[Job],
+    todo: list[Job],
+    stamp: str,
+    began: float,
+) -> Call:
+    count = engines.workers_of(engine, workers)
+    return Call(
+        began=stamp,
+        seconds=round(time.monotonic() - began, 1),
+        label=label,
+        engine=engine,
+        workers=count,
+        cores=engines.cores(),
+        device=environment()["device"],
+        jobs=len(done),
+        runs=sum(len(job.seeds) for job in done),
+        complete=len(done) == len(todo),
+    )
 
 
 def plan(jobs: Iterable[Job], records: Records) -> list[Job]:

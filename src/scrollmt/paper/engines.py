@@ -1,6 +1,6 @@
 """Engines: where jobs run. One seam, four ways through it, no engine of our own.
 
-    local             in this process, one after the other
+    local             in this process, one after the other or in a few threads
     processes         worker processes of this machine (concurrent.futures)
     dask              a Dask cluster of worker processes on this machine
     tcp://host:port   the Dask cluster whose scheduler listens there
@@ -16,7 +16,14 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
@@ -42,14 +49,17 @@ def run(
     """Every job with its outcome, as they finish; at the end JobsFailed names those that raised.
 
     `execute` is a function at the top of a module that the workers can import. `workers` is how
-    many processes `processes` and `dask` start, by default one a core. On KeyboardInterrupt what
+    many processes `processes` and `dask` start, by default one a core, and how many threads of
+    this process `local` uses, by default one: several keep an accelerator busy while programs are
+    compiled. On KeyboardInterrupt what
     is finished is still handed out, the rest is cancelled, and the interrupt goes on.
     """
     failures: dict[Job, BaseException] = {}
-    if engine == "local":
+    workers = workers_of(engine, workers)
+    if engine == "local" and workers == 1:
         yield from _one_by_one(jobs, execute, failures)
     else:
-        with _executor(engine, workers or os.cpu_count() or 1) as executor:
+        with _executor(engine, workers) as executor:
             yield from _pooled({executor.submit(execute, job): job for job in jobs}, failures)
             # Dask lays a dead worker to the charge of every job that was with it. Alone, one after
             # the other, only the job that kills its worker fails again.
@@ -59,6 +69,18 @@ def run(
                 yield from _pooled({executor.submit(execute, job): job}, failures)
     if failures:
         raise JobsFailed(failures) from next(iter(failures.values()))
+
+
+def workers_of(engine: str, workers: int | None) -> int:
+    """How many jobs run at a time, as far as this side of an engine knows."""
+    return workers or (1 if engine == "local" else cores())
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _one_by_one(
@@ -93,6 +115,8 @@ def _pooled(waiting: dict[Future[Outcome], Job], failures: dict[Job, BaseExcepti
 
 
 def _executor(engine: str, workers: int) -> AbstractContextManager[Executor]:
+    if engine == "local":
+        return _threads(workers)
     if engine == "processes":
         return _processes(workers)
     if engine == "dask" or "://" in engine:
@@ -101,6 +125,16 @@ def _executor(engine: str, workers: int) -> AbstractContextManager[Executor]:
         f"there is no engine {engine!r}; choose local, processes, dask or the address of a Dask "
         "scheduler such as tcp://host:8786"
     )
+
+
+@contextmanager
+def _threads(workers: int) -> Iterator[Executor]:
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="job")
+    try:
+        yield pool
+    finally:
+        # After an interrupt a thread ends with the job that it is at; no other job begins.
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from scrollmt.fit import Fits, fit, stack
 from scrollmt.intake import Scales, read_rows
 from scrollmt.model import Model, build
 from scrollmt.objective import Data
-from scrollmt.paper.probes.registry import PREFIX, PROBES
+from scrollmt.paper.probes.registry import PREFIX, PROBES, SETTINGS
 from scrollmt.paper.problems import Problem, problem, read_id, true_var
 from scrollmt.paper.protocol import PROTOCOL, Protocol
 from scrollmt.paper.scoring import (
@@ -92,6 +92,7 @@ def make_job(
     if arm.startswith(PREFIX):
         if arm not in PROBES:
             raise ValueError(f"unknown probe {arm!r}; choose from {', '.join(sorted(PROBES))}")
+        described = dict(SETTINGS[arm])
     else:
         described = get_arm(arm).describe()
         read_id(corpus)

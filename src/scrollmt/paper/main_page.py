@@ -115,17 +115,44 @@ def verdict_table(findings: Sequence[Finding]) -> str:
 
 
 def cost_table(frame: pd.DataFrame) -> str:
-    """Seconds a seed by arm and device: the job's wall-clock over its seeds, backbones added."""
-    kept = comparable(frame)
-    pieces = []
-    for device, runs in kept.groupby("device"):
-        seconds = arm_seconds(runs).groupby(["corpus", "arm"])["time_s"].mean().reset_index()
-        pieces.append(seconds.assign(device=device))
-    table = pd.concat(pieces).pivot_table(
-        index=["arm", "device"], columns="corpus", values="time_s"
-    )
-    table = table.reindex(columns=[c for c in CORPORA if c in table]).reset_index()
+    """Seconds a seed by arm: training alone, the backbones added up."""
+    taken = arm_seconds(frame)
+    if taken.empty:
+        return "No times are recorded; `scrollmt reproduce cost` takes them."
+    table = taken.pivot_table(index=["arm", "device"], columns="corpus", values="time_s")
+    table = table.reindex(columns=[c for c in CORPORA if c in table])
+    order = [arm for arm in published.arms() if arm in table.index.get_level_values("arm")]
+    table = table.reindex(order, level="arm").reset_index()
     return _lines(table, {c: c for c in table.columns}, digits=1)
+
+
+def clock_table(frame: pd.DataFrame, calls: Sequence[Mapping[str, Any]]) -> str:
+    """Wall-clock of whole sweeps: calls of the arena, and what the timed arms add up to."""
+    rows = [
+        {
+            "what": f"`reproduce {call['label']}`" + ("" if call["complete"] else ", interrupted"),
+            "device": f"{call['device']}, {call['cores']} cores, engine {call['engine']} "
+            f"with {call['workers']} workers",
+            "runs": call["runs"],
+            "seconds": f"{call['seconds']:.0f}",
+        }
+        for call in calls
+    ]
+    taken = arm_seconds(frame)
+    taken = taken[taken["corpus"].isin(CORPORA) & ~taken["arm"].str.endswith("-grid")]
+    for device, each in taken.groupby("device"):
+        both = each["time_s"].sum() + each["compile_s"].sum()
+        rows.append(
+            {
+                "what": f"all arms but the grids, {each['seed'].nunique()} seeds, one after the "
+                "other, compilation included (the times above added up)",
+                "device": device,
+                "runs": len(each),
+                "seconds": f"{both:.0f}",
+            }
+        )
+    names = ("what", "device", "runs", "seconds")
+    return _lines(pd.DataFrame(rows, columns=[*names]), {n: n for n in names})
 
 
 def _reason(row: dict[str, Any], known: Mapping[str, str]) -> str:
@@ -144,7 +171,13 @@ def cell_reasons() -> dict[str, str]:
     return dict(pd.read_csv(StringIO(text), dtype=str)[["cell", "reason"]].to_numpy().tolist())
 
 
-def page(frame: pd.DataFrame, findings: Sequence[Finding], *, command: str) -> str:
+def page(
+    frame: pd.DataFrame,
+    findings: Sequence[Finding],
+    *,
+    command: str,
+    calls: Sequence[Mapping[str, Any]] = (),
+) -> str:
     """The whole page as Markdown."""
     kept = comparable(frame)
     rivals = published.arms()
@@ -174,7 +207,7 @@ def page(frame: pd.DataFrame, findings: Sequence[Finding], *, command: str) -> s
         "## The body's table",
         main_table(kept, compete=rivals).markdown(),
         "## The full table",
-        full_table(kept, compete=rivals).markdown(),
+        full_table(kept, compete=rivals, seconds=arm_seconds(frame)).markdown(),
         "## Cells within tolerance",
         f"As measured: {_percent(judged['within'])} of the metric cells agree with the paper "
         f"within the tolerances of C001 to C015 (wanted: {100 * WANTED:.0f} percent).",
@@ -201,9 +234,12 @@ def page(frame: pd.DataFrame, findings: Sequence[Finding], *, command: str) -> s
         + ".",
         verdict_table(findings),
         "## Cost",
-        "Seconds a seed, the four backbones added up, compilation included. A job trains its "
-        "seeds as one batch; its wall-clock is shared evenly among them.",
+        "Seconds a seed, the four backbones added up, grids and ensembles with all of their runs. "
+        "One arm after the other was trained at two seeds with nothing beside it, as one batch a "
+        "backbone; the second of two equal calls is timed, so compilation is not in it.",
         cost_table(frame),
+        "Wall-clock of whole sweeps, compilation included:",
+        clock_table(frame, calls),
     ]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
@@ -214,14 +250,15 @@ def write(
     findings: Sequence[Finding],
     *,
     command: str,
+    calls: Sequence[Mapping[str, Any]] = (),
 ) -> list[Path]:
     """The page, and its tables as CSV, LaTeX and HTML, in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     kept = comparable(frame)
-    texts = {"main.md": page(frame, findings, command=command)}
+    texts = {"main.md": page(frame, findings, command=command, calls=calls)}
     for name, table in (
         ("body", main_table(kept, compete=published.arms())),
-        ("full", full_table(kept, compete=published.arms())),
+        ("full", full_table(kept, compete=published.arms(), seconds=arm_seconds(frame))),
     ):
         texts |= {
             f"main/{name}.csv": table.csv(),

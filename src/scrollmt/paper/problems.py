@@ -13,6 +13,7 @@ An id is a corpus and what is changed about it:
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -31,6 +32,8 @@ _ID = re.compile(
     r"(/(?P<origin>\d+))?(~(?P<draw>\d+))?"
 )
 HEADLINE_LEAD = 0.5
+# Threads that want the same corpus wait for the one that draws it.
+_DRAWING = threading.RLock()
 STATE = "state"
 _Labelled = tuple[np.ndarray, Mapping[str, np.ndarray], Corpus | None]
 
@@ -110,7 +113,8 @@ def read_id(corpus_id: str) -> Changes:
 def problem(corpus_id: str, protocol: Protocol) -> Problem:
     """The problem behind an id."""
     asked = read_id(corpus_id)
-    X, Y, corpus = _series() if asked.name == "pm25" else _windows(asked, protocol)
+    with _DRAWING:
+        X, Y, corpus = _series() if asked.name == "pm25" else _windows(asked, protocol)
     return Problem(corpus_id, X, Y, asked.factor, asked.standardise, asked.origin, corpus)
 
 
@@ -120,7 +124,7 @@ def _windows(asked: Changes, protocol: Protocol) -> _Labelled:
     return corpus.X, corpus.Y, corpus
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=32)
 def _drawn(name: str, lead: float, seed: int, windows: int) -> Corpus:
     drawn = ou.draw if name == "ou" else lorenz63.draw
     return drawn(n=windows, lead=lead, seed=seed)
@@ -132,7 +136,7 @@ def _series() -> _Labelled:
     return windows.X, windows.Y, None
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=16)
 def _true_var(name: str, lead: float, seed: int, windows: int, members: int) -> np.ndarray:
     corpus = _drawn(name, lead, seed, windows)
     if isinstance(corpus, lorenz63.Lorenz63):
@@ -144,11 +148,12 @@ def true_var(of: Problem, protocol: Protocol) -> np.ndarray | None:
     """V* of every window in the problem's own units, or None where no law is known."""
     if of.corpus is None or of.standardise:
         return None
-    base = _true_var(
-        of.corpus.name,
-        of.corpus.lead,
-        of.corpus.seed,
-        protocol.corpus_windows,
-        protocol.truth_members,
-    )
+    with _DRAWING:
+        base = _true_var(
+            of.corpus.name,
+            of.corpus.lead,
+            of.corpus.seed,
+            protocol.corpus_windows,
+            protocol.truth_members,
+        )
     return base * of.factor**2

@@ -7,11 +7,12 @@ over all checksums tells whether one of them went missing.
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import astuple, replace
+from dataclasses import asdict, astuple, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
@@ -23,6 +24,7 @@ from scrollmt.paper import archive
 from scrollmt.paper.archive import ArrayKey, DamagedRecords
 from scrollmt.paper.jobs import Job, Outcome
 from scrollmt.paper.runs import (
+    Call,
     RecordedArray,
     Run,
     arrays_of,
@@ -35,7 +37,7 @@ from scrollmt.paper.runs import (
 )
 
 APPLICATION_ID = 0x5C401147
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 SCHEMA = (
     """CREATE TABLE runs (
     key TEXT PRIMARY KEY NOT NULL,
@@ -56,6 +58,10 @@ SCHEMA = (
     data BLOB NOT NULL,
     checksum TEXT NOT NULL,
     PRIMARY KEY (key, name)
+)""",
+    """CREATE TABLE calls (
+    data TEXT NOT NULL,
+    checksum TEXT NOT NULL
 )""",
     "CREATE TABLE seal (digest TEXT NOT NULL)",
 )
@@ -117,14 +123,37 @@ class Records:
         with self.writing():
             runs = [run for run in other._runs_of_all() if not self._has(run.key)]
             keys = {run.key for run in runs}
-            self._add(runs, [array for array in other._arrays() if array.key in keys])
+            known = self.calls()
+            self._add(
+                runs,
+                [array for array in other._arrays() if array.key in keys],
+                [call for call in other.calls() if call not in known],
+            )
         return len(runs)
 
-    def _add(self, runs: Iterable[Run], arrays: Iterable[RecordedArray]) -> None:
+    def note(self, call: Call) -> None:
+        """Keep what a call of the arena did, for the wall-clock of a whole study."""
+        with self.writing():
+            self._add([], [], [call])
+
+    def calls(self) -> list[Call]:
+        """Every call that was noted, in the order of their beginnings."""
+        found = self._connection.execute("SELECT data FROM calls")
+        return sorted((Call(**json.loads(data)) for (data,) in found), key=lambda call: call.began)
+
+    def _add(
+        self, runs: Iterable[Run], arrays: Iterable[RecordedArray], calls: Iterable[Call] = ()
+    ) -> None:
+        noted = [(json.dumps(asdict(call), sort_keys=True),) for call in calls]
+        lines = {
+            "runs": map(astuple, runs),
+            "arrays": map(astuple, arrays),
+            "calls": noted,
+        }
         with self._transaction():
-            for table, lines in (("runs", runs), ("arrays", arrays)):
-                for line in lines:
-                    self._insert(table, *astuple(line), checksum(astuple(line)))
+            for table, each in lines.items():
+                for line in each:
+                    self._insert(table, *line, checksum(line))
             self._connection.execute("UPDATE seal SET digest = ?", [_seal(self._connection)])
         # SQLite takes a damaged log for a log that ends early. Folded into the file at once,
         # a recorded job is under its checksum instead.
@@ -166,7 +195,8 @@ class Records:
             for array in self._arrays()
             if (wanted is None or array.name in wanted) and (run := by_key.get(array.key))
         }
-        archive.write(folder, frame_of(runs), chosen, provenance_of(runs))
+        calls = [asdict(call) for call in self.calls()]
+        archive.write(folder, frame_of(runs), chosen, provenance_of(runs), calls)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -330,11 +360,11 @@ def _fault(connection: sqlite3.Connection) -> str | None:
     tables = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
     if [sql for (sql,) in tables] != list(SCHEMA):
         return "it is damaged (its tables are not those of records)"
-    for table, name in (("runs", slice(1, 5)), ("arrays", slice(1, 2))):
+    for table, name in (("runs", slice(1, 5)), ("arrays", slice(1, 2)), ("calls", slice(0, 0))):
         for *values, stored in connection.execute(f"SELECT * FROM {table}"):
             if checksum(values) != stored:
                 whose = " ".join(map(str, values[name]))
-                return f"it is damaged (the checksum of {whose} in {table} is wrong)"
+                return f"it is damaged (the checksum of {whose or 'a line'} in {table} is wrong)"
     if connection.execute("SELECT digest FROM seal").fetchall() != [(_seal(connection),)]:
         return "it is damaged (it holds something else than was recorded)"
     return None
@@ -342,5 +372,6 @@ def _fault(connection: sqlite3.Connection) -> str | None:
 
 def _seal(connection: sqlite3.Connection) -> str:
     """A digest of all that is recorded, whatever the order in which it came."""
-    both = "SELECT checksum FROM runs UNION ALL SELECT checksum FROM arrays ORDER BY checksum"
-    return digest("".join(stored for (stored,) in connection.execute(both)))
+    each = " UNION ALL ".join(f"SELECT checksum FROM {t}" for t in ("runs", "arrays", "calls"))
+    found = connection.execute(f"{each} ORDER BY checksum")
+    return digest("".join(stored for (stored,) in found))

@@ -14,7 +14,7 @@ from scrollmt.pages import Html, Section
 from scrollmt.paper import figures, ledger, main_page, published
 from scrollmt.paper.archive import ArrayKey
 from scrollmt.paper.figures import CLOUD, LORENZ, OU, Columns
-from scrollmt.paper.tables import full_table, main_table, select
+from scrollmt.paper.tables import arm_seconds, full_table, main_table, select
 
 Arrays = Mapping[ArrayKey, np.ndarray]
 CORPUS_FACTS = "probe-corpus"
@@ -110,7 +110,10 @@ def page(frame: pd.DataFrame, arrays: Arrays, *, command: str) -> str:
     ]
     sections = [
         Section("Test NLL", _scrolling(main_table(kept, compete=rivals).html())),
-        Section("All metrics", _scrolling(full_table(kept, compete=rivals).html())),
+        Section(
+            "All metrics",
+            _scrolling(full_table(kept, compete=rivals, seconds=arm_seconds(frame)).html()),
+        ),
         Section(
             "Ledger",
             pages.table(

@@ -56,6 +56,22 @@ class RecordedArray:
         return np.frombuffer(self.data, FLOAT64).astype(float)
 
 
+@dataclass(frozen=True)
+class Call:
+    """A call of the arena: when it began, how long it took, where, and how much it computed."""
+
+    began: str
+    seconds: float
+    label: str
+    engine: str
+    workers: int
+    cores: int
+    device: str
+    jobs: int
+    runs: int
+    complete: bool
+
+
 def checksum(values: Iterable[object]) -> str:
     """A digest of a line's values and of their types: damage can make a number of a text."""
     return digest(ascii(tuple(values)))

@@ -16,6 +16,7 @@ import pandas as pd
 
 from scrollmt.paper import published
 from scrollmt.paper.layout import Cell, Column, Row, Table
+from scrollmt.paper.probes.cost import NAME as COST
 from scrollmt.paper.published import BETTER, CORPORA, METRICS, NLLS, NOT_IN_BODY
 from scrollmt.paper.statistics import estimate, marks
 from scrollmt.paper.verdicts import OWN_CLAIM, agrees, column_of
@@ -56,13 +57,23 @@ def select(
 
 
 def arm_seconds(frame: pd.DataFrame) -> pd.DataFrame:
-    """Seconds an arm takes at each seed: its backbones added up, with all of their settings.
+    """Seconds an arm takes at each seed, its backbones added up with all settings and members.
 
-    The settings of a job train as one batch, so each of their rows carries the time of all.
+    They come from the jobs that do nothing but take times (`probe-cost`): in a sweep several jobs
+    share a machine. Columns: corpus, arm, seed, device, time_s, and compile_s for what the first
+    fit of each kind takes longer.
     """
-    _need(frame, [*RESULT, "backbone", "seconds"])
-    each = frame.groupby([*RESULT, "backbone"], sort=False)["seconds"].max()
-    return each.groupby([*RESULT], sort=False).sum().rename("time_s").reset_index()
+    _need(frame, [*RESULT, "backbone"])
+    timed = frame[frame["arm"] == COST]
+    if timed.empty:
+        return pd.DataFrame(columns=[*RESULT, "device", "time_s", "compile_s"])
+    timed = timed.assign(
+        arm=timed["backbone"],
+        time_s=timed["fit_seconds"],
+        compile_s=timed["first_seconds"] - timed["fit_seconds"],
+    )
+    keys = [*RESULT, "device"]
+    return timed.groupby(keys, sort=False)[["time_s", "compile_s"]].sum().reset_index()
 
 
 def compare_cells(
@@ -136,18 +147,21 @@ def full_table(
     arms: Sequence[str] | None = None,
     compete: Collection[str] | None = None,
     beside_paper: bool = True,
+    seconds: pd.DataFrame | None = None,
 ) -> Table:
     """The appendix's table from a records frame: all metrics and the time, corpus by corpus.
 
-    Arguments as for `main_table`. Times have no marks and no tolerance: the machines differ.
+    Arguments as for `main_table`, and the times as `arm_seconds` gives them. Times have no marks
+    and no tolerance: the machines differ.
     """
     rows = _rows(frame, arms)
     cells = _cells(frame, rows, METRICS, compete, beside_paper)
     paper = published.table("full").set_index(["corpus", "arm"])["time_s"] if beside_paper else {}
-    for key, seconds in arm_seconds(frame).groupby(["corpus", "arm"])["time_s"]:
+    timed = arm_seconds(frame) if seconds is None else seconds
+    for key, taken in timed.groupby(["corpus", "arm"])["time_s"]:
         if key in cells:
             # Seeds share a batch and its time evenly: there is no spread to report.
-            cells[key]["time_s"] = Cell(float(seconds.mean()), paper=paper.get(key))
+            cells[key]["time_s"] = Cell(float(taken.mean()), paper=paper.get(key))
     lines = [
         Row(arm, cells[corpus, arm], group=TITLES[corpus])
         for corpus in _corpora(frame)

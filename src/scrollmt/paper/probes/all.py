@@ -3,6 +3,7 @@
 from scrollmt.paper.probes import (
     ce_bias,
     corpus,
+    cost,
     coupling,
     default,
     equivariance,
@@ -10,4 +11,13 @@ from scrollmt.paper.probes import (
     precision,
 )
 
-__all__ = ["ce_bias", "corpus", "coupling", "default", "equivariance", "oracle", "precision"]
+__all__ = [
+    "ce_bias",
+    "corpus",
+    "cost",
+    "coupling",
+    "default",
+    "equivariance",
+    "oracle",
+    "precision",
+]

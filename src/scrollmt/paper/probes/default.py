@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from scrollmt.arms import questions
@@ -13,6 +14,7 @@ from scrollmt.paper.problems import problem, true_var
 from scrollmt.paper.protocol import Protocol
 from scrollmt.paper.scoring import spread_columns, test_columns, validation_columns
 from scrollmt.predictive import GaussianLaw
+from scrollmt.presets import DEFAULT
 
 if TYPE_CHECKING:
     from scrollmt.paper.jobs import Job
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 NAME = "probe-default"
 
 
-@probe(NAME)
+@probe(NAME, settings={"preset": asdict(DEFAULT)})
 def default_preset(job: Job, protocol: Protocol) -> Rows:
     """One fit a seed; windows and splits are those of every other arm."""
     of = problem(job.corpus, protocol)

@@ -39,9 +39,8 @@ from scrollmt.backbone import paper_backbone
 from scrollmt.fit import Schedule, fit, stack
 from scrollmt.heads import Gaussian
 from scrollmt.model import Model, build
-from scrollmt.objective import Data, mean_nll, validation_nll
+from scrollmt.objective import Data, composed_objective, mean_nll, validation_nll
 from scrollmt.paper.protocol import PROTOCOL
-from scrollmt.portfolio import penalised
 
 TASKS = ("a", "b")
 INPUTS, FEATURES = 2, 4
@@ -98,7 +97,7 @@ def run(
             stack([_start(seed, belief, joint) for _, seed in cells]),
             train,
             valid,
-            objective=penalised,
+            objective=composed_objective,
             hyper={
                 "learning_rate": jnp.full(len(cells), PROTOCOL.learning_rate),
                 "backbone_l2": jnp.full(len(cells), PROTOCOL.backbone_l2),

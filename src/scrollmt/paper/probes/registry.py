@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from scrollmt.paper.protocol import Protocol
@@ -14,10 +14,18 @@ Rows = dict[int, list[dict[str, Any]]]
 Probe = Callable[["Job", Protocol], Rows]
 PREFIX = "probe-"
 PROBES: dict[str, Probe] = {}
+SETTINGS: dict[str, Mapping[str, Any]] = {}
+ALONE: set[str] = set()
 
 
-def probe(name: str) -> Callable[[Probe], Probe]:
-    """Register a function that makes rows, by seed, of a job."""
+def probe(
+    name: str, settings: Mapping[str, Any] | None = None, *, alone: bool = False
+) -> Callable[[Probe], Probe]:
+    """Register a function that makes rows, by seed, of a job.
+
+    `settings` are plain values beside the protocol's that determine them. A probe that takes
+    times runs `alone`: in the calling process, after everything else, one job after the other.
+    """
     if not name.startswith(PREFIX):
         raise ValueError(f"the name of a probe begins with {PREFIX!r}, got {name!r}")
 
@@ -25,6 +33,9 @@ def probe(name: str) -> Callable[[Probe], Probe]:
         if name in PROBES:
             raise ValueError(f"a probe named {name!r} is registered already")
         PROBES[name] = function
+        SETTINGS[name] = settings or {}
+        if alone:
+            ALONE.add(name)
         return function
 
     return register
