@@ -95,8 +95,12 @@ class Arm:
 
 
 def _values_of(head: AbstractHead) -> list[Any]:
-    """A head by its name and the values that it starts from, which a repr may not show."""
-    return [repr(head), *(np.asarray(a, np.float32).tolist() for a in jax.tree.leaves(head))]
+    """A head by its name and the values that it starts from, which a repr may not show.
+
+    Five digits: the last ones of a logarithm differ between devices.
+    """
+    leaves = (np.asarray(leaf, float).ravel() for leaf in jax.tree.leaves(head))
+    return [repr(head), *([float(f"{v:.5g}") for v in values] for values in leaves)]
 
 
 def _name_of(part: Any) -> str:
