@@ -25,7 +25,8 @@ from jaxtyping import Array
 
 from scrollmt.arms import ARMS, Arm, register
 from scrollmt.arms.base import STATE, map_runs, root_mean_square
-from scrollmt.arms.weighted import Spread, cross_entropy, summed_nll
+from scrollmt.arms.weighted import PENALTY_BESIDE_MEANS, Spread, cross_entropy, summed_nll
+from scrollmt.fit import Hyper, Objective
 from scrollmt.heads import AbstractHead
 from scrollmt.model import Model
 from scrollmt.numerics import LOG_SQRT_2PI
@@ -38,6 +39,14 @@ from scrollmt.predictive import GaussianLaw
 SEEDS = PROTOCOL.seeds[:4]
 METRICS = ("reg_nll", "evt_nll", "ord_nll", "reg_calerr", "evt_acc_pct")
 OUT = Path(__file__).resolve().parent.parent / "docs" / "results" / "open-choices.json"
+PENALTIES = {"divided by N": 1 / 3900, "as written": 1.0, "doubled": 2.0, "times four": 4.0}
+POINT_ARMS = {
+    "map-probit": "tanh",
+    "map-ce": "tanh",
+    "kendall-ce": "tanh+ln",
+    "mle-sigma-ce": "tanh+ln",
+    "mle-sigma-probit": "tanh+ln",
+}
 LINKS: dict[str, Callable[[Array], Array]] = {"exp": jnp.exp, "softplus": jax.nn.softplus}
 
 
@@ -81,6 +90,15 @@ def training_spread(models: Model, train: Data, valid: Data) -> Model:
     return eqx.tree_at(lambda m: m.tasks[STATE].head.log_sigma_obs, models, found)
 
 
+def heads_too(
+    model: Model, data: Data, hyper: Hyper, data_scale: float | Array, *, objective: Objective
+) -> Array:
+    """An arm's objective with the weights of its heads penalised like those of the backbone."""
+    weights = sum(jnp.sum(task.belief.mu**2) for task in model.tasks.values())
+    rest = objective(model, data, hyper, data_scale)
+    return rest + 0.5 * PENALTY_BESIDE_MEANS * hyper["backbone_l2"] * weights
+
+
 def measure(arm: str, backbone: str, **changes: Any) -> dict[str, float]:
     protocol = replace(PROTOCOL, **changes)
     rows = execute(make_job("lorenz63", arm, backbone, protocol, seeds=SEEDS), protocol).rows
@@ -103,14 +121,21 @@ def main() -> None:
         content = {"environment": environment(), "seeds": SEEDS, "records": found}
         options.out.write_text(json.dumps(content, indent=1) + "\n")
 
-    for factor, words in ((1 / 3900, "divided by N"), (1.0, "as written"), (2.0, "doubled")):
-        for arm, backbone in (
-            ("map-probit", "tanh"),
-            ("kendall-ce", "tanh+ln"),
-            ("mle-sigma-ce", "tanh+ln"),
-        ):
-            ours = measure(arm, backbone, backbone_l2=0.01 * factor, steps=options.steps)
+    for arm, backbone in POINT_ARMS.items():
+        for words, factor in PENALTIES.items():
+            # The arms count the squared norm whole: half of it is the penalty as written.
+            written = PROTOCOL.backbone_l2 / PENALTY_BESIDE_MEANS
+            ours = measure(arm, backbone, backbone_l2=written * factor, steps=options.steps)
             tell("penalty beside mean losses", words, arm, ours)
+        heavy = register(
+            replace(
+                ARMS[arm],
+                name=f"open-heads-{arm}",
+                objective=partial(heads_too, objective=ARMS[arm].objective),
+            )
+        )
+        ours = measure(heavy.name, backbone, backbone_l2=written, steps=options.steps)
+        tell("penalty beside mean losses", "as written, on the heads' weights too", arm, ours)
     for link in LINKS:
         for offset in (False, True):
             words = f"{link} with{'' if offset else 'out'} an offset"

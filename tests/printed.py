@@ -61,6 +61,7 @@ def times_as_printed() -> pd.DataFrame:
             setting=json.dumps({"backbone": backbone}),
             fit_seconds=printed["time_s"] / 4,
             first_seconds=printed["time_s"] / 4 + 1.0,
+            cores=2,
         )
         for (name, arm), printed in FULL.iterrows()
         for seed in SEEDS[: cost.SEEDS]

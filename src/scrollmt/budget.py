@@ -25,6 +25,13 @@ _BYTES_PER_COMPILATION_ELSEWHERE = 3e12
 _FEW_WINDOWS = 1_000_000
 
 
+def cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def live_bytes(function: Callable[..., Any], *shapes: Any) -> int:
     """Peak bytes of a function's arguments and intermediate values."""
     return _peak(jax.make_jaxpr(function)(*shapes).jaxpr)

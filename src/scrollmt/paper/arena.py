@@ -26,6 +26,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from scrollmt.budget import cores
 from scrollmt.paper import engines
 from scrollmt.paper.engines import Execute, Finished
 from scrollmt.paper.jobs import Job, Outcome, environment
@@ -109,7 +110,7 @@ def _call(
         label=label,
         engine=engine,
         workers=count,
-        cores=engines.cores(),
+        cores=cores(),
         device=environment()["device"],
         jobs=len(done),
         runs=sum(len(job.seeds) for job in done),

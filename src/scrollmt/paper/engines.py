@@ -27,6 +27,7 @@ from concurrent.futures import (
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
+from scrollmt.budget import cores
 from scrollmt.paper.jobs import Job, Outcome
 from scrollmt.paper.runs import name_of
 
@@ -74,13 +75,6 @@ def run(
 def workers_of(engine: str, workers: int | None) -> int:
     """How many jobs run at a time, as far as this side of an engine knows."""
     return workers or (1 if engine == "local" else cores())
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _one_by_one(

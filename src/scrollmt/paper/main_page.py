@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from scrollmt.paper import published
-from scrollmt.paper.published import CORPORA, METRICS
+from scrollmt.paper.published import CORPORA, GRIDS, METRICS
 from scrollmt.paper.tables import arm_seconds, compare_cells, full_table, main_table, select
 from scrollmt.paper.verdicts import Finding
 
@@ -127,31 +127,43 @@ def cost_table(frame: pd.DataFrame) -> str:
 
 
 def clock_table(frame: pd.DataFrame, calls: Sequence[Mapping[str, Any]]) -> str:
-    """Wall-clock of whole sweeps: calls of the arena, and what the timed arms add up to."""
+    """Wall-clock of whole sweeps: calls of the arena, and what the timed arms add up to.
+
+    A sweep that was stopped and called again is one sweep; one that was never finished, or that
+    only took times, says nothing here.
+    """
+    sweeps: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for call in calls:
+        where = f"{call['device']}, {call['cores']} cores, {call['engine']} x {call['workers']}"
+        sweeps.setdefault((call["label"], where), []).append(call)
     rows = [
         {
-            "what": f"`reproduce {call['label']}`" + ("" if call["complete"] else ", interrupted"),
-            "device": f"{call['device']}, {call['cores']} cores, engine {call['engine']} "
-            f"with {call['workers']} workers",
-            "runs": call["runs"],
-            "seconds": f"{call['seconds']:.0f}",
+            "what": f"`reproduce {label}`",
+            "where": where,
+            "calls": len(each),
+            "runs": sum(call["runs"] for call in each),
+            "seconds": f"{sum(call['seconds'] for call in each):.0f}",
         }
-        for call in calls
+        for (label, where), each in sweeps.items()
+        if each[-1]["complete"] and not label.startswith("cost")
     ]
     taken = arm_seconds(frame)
-    taken = taken[taken["corpus"].isin(CORPORA) & ~taken["arm"].str.endswith("-grid")]
-    for device, each in taken.groupby("device"):
-        both = each["time_s"].sum() + each["compile_s"].sum()
-        rows.append(
-            {
-                "what": f"all arms but the grids, {each['seed'].nunique()} seeds, one after the "
-                "other, compilation included (the times above added up)",
-                "device": device,
-                "runs": len(each),
-                "seconds": f"{both:.0f}",
-            }
-        )
-    names = ("what", "device", "runs", "seconds")
+    taken = taken[taken["corpus"].isin(CORPORA) & ~taken["arm"].isin(GRIDS)]
+    wanted = len(CORPORA) * (len(published.arms()) - len(GRIDS))
+    for where, each in taken.groupby("device"):
+        if len(each[["corpus", "arm"]].drop_duplicates()) == wanted:
+            both = each["time_s"].sum() + each["compile_s"].sum()
+            rows.append(
+                {
+                    "what": f"all arms but the grids, {each['seed'].nunique()} seeds, one after "
+                    "the other (the times above and their compilation, added up)",
+                    "where": where,
+                    "calls": "",
+                    "runs": len(each),
+                    "seconds": f"{both:.0f}",
+                }
+            )
+    names = ("what", "where", "calls", "runs", "seconds")
     return _lines(pd.DataFrame(rows, columns=[*names]), {n: n for n in names})
 
 

@@ -18,6 +18,7 @@ from scrollmt.paper.statistics import Better
 Check = Literal["approx", "at-most", "at-least", "count", "exact", "ordering"]
 CHECKS: tuple[Check, ...] = get_args(Check)
 CORPORA = ("ou", "lorenz63", "pm25")
+GRIDS = ("map-ce-grid", "map-probit-grid")
 BETTER: dict[str, Better] = {
     "reg_nll": "lower",
     "reg_calerr": "lower",

@@ -69,6 +69,7 @@ def arm_seconds(frame: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(columns=[*RESULT, "device", "time_s", "compile_s"])
     timed = timed.assign(
         arm=timed["backbone"],
+        device=timed["device"] + ", " + timed["cores"].map("{:.0f} cores".format),
         time_s=timed["fit_seconds"],
         compile_s=timed["first_seconds"] - timed["fit_seconds"],
     )

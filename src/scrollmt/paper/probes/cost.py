@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from scrollmt.backbone import PAPER_BACKBONES
+from scrollmt.budget import cores
 from scrollmt.paper.probes.registry import Rows, probe
 from scrollmt.paper.protocol import Protocol
 
@@ -39,6 +40,7 @@ def seconds_by_backbone(job: Job, protocol: Protocol) -> Rows:
                     "setting": json.dumps({"backbone": backbone}),
                     "fit_seconds": again / len(job.seeds),
                     "first_seconds": first / len(job.seeds),
+                    "cores": cores(),
                 }
             )
     return rows

@@ -9,11 +9,10 @@ from scrollmt.paper import published
 from scrollmt.paper.jobs import Job, make_job
 from scrollmt.paper.probes import cost as probe
 from scrollmt.paper.protocol import Protocol
-from scrollmt.paper.published import CORPORA
+from scrollmt.paper.published import CORPORA, GRIDS
 from scrollmt.paper.statistics import Estimate, estimate
 from scrollmt.paper.studies.base import study
 from scrollmt.paper.studies.evidence import (
-    GRIDS,
     SCROLLS,
     Evidence,
     Measured,

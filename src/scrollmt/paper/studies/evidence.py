@@ -18,14 +18,13 @@ import pandas as pd
 
 from scrollmt.backbone import PAPER_BACKBONES
 from scrollmt.paper import published
-from scrollmt.paper.published import BETTER, NLLS, Claim
+from scrollmt.paper.published import BETTER, GRIDS, NLLS, Claim
 from scrollmt.paper.statistics import Estimate, estimate, p_worse
 from scrollmt.paper.studies.base import Findings
 from scrollmt.paper.tables import select
 from scrollmt.paper.verdicts import Finding, Numbers, cells, column_of, judge
 
 ENSEMBLES = ("scroll-diag-ens5", "map-ce-ens5", "map-probit-ens5")
-GRIDS = ("map-ce-grid", "map-probit-grid")
 SCROLLS = ("scroll-none", "scroll-diag", "scroll-full")
 HEADS = {"state": "reg_nll", "event": "evt_nll", "regime": "ord_nll"}
 # Read in raw units and added up, head by head.

@@ -12,11 +12,10 @@ from scrollmt.arms import get_arm
 from scrollmt.arms.weighted import GRID
 from scrollmt.paper.jobs import Job
 from scrollmt.paper.protocol import Protocol
-from scrollmt.paper.published import CORPORA
+from scrollmt.paper.published import CORPORA, GRIDS
 from scrollmt.paper.statistics import Estimate
 from scrollmt.paper.studies.base import study, sweep
 from scrollmt.paper.studies.evidence import (
-    GRIDS,
     TOTAL,
     Evidence,
     Measured,

@@ -10,12 +10,11 @@ import pandas as pd
 from scrollmt.paper import published
 from scrollmt.paper.jobs import Job
 from scrollmt.paper.protocol import Protocol
-from scrollmt.paper.published import BETTER, CORPORA, METRICS, NLLS
+from scrollmt.paper.published import BETTER, CORPORA, GRIDS, METRICS, NLLS
 from scrollmt.paper.statistics import Estimate, marks
 from scrollmt.paper.studies.base import study, sweep
 from scrollmt.paper.studies.evidence import (
     ENSEMBLES,
-    GRIDS,
     HEADS,
     SCROLLS,
     TOTAL,

@@ -10,10 +10,10 @@ import pandas as pd
 from scrollmt import scores
 from scrollmt.paper.jobs import Job
 from scrollmt.paper.protocol import Protocol
+from scrollmt.paper.published import GRIDS
 from scrollmt.paper.statistics import Estimate, estimate
 from scrollmt.paper.studies.base import study, sweep
 from scrollmt.paper.studies.evidence import (
-    GRIDS,
     SCROLLS,
     TOTAL,
     Evidence,
