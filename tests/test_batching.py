@@ -288,6 +288,25 @@ def test_an_interrupt_in_the_first_part_leaves_the_others_at_their_start() -> No
 # Compilation
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="mappings are counted on Linux alone")
+def test_programs_are_let_go_before_the_process_runs_out_of_mappings(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    schedule = Schedule(steps=10)
+    first = train([0, 1], [0.01, 0.02], schedule)
+    kept = program.advance._cache_size()  # type: ignore[attr-defined]
+    assert kept > 0
+    budget.make_room()  # there is room
+    assert program.advance._cache_size() == kept  # type: ignore[attr-defined]
+    allowed = tmp_path / "max_map_count"
+    allowed.write_text("100\n")
+    monkeypatch.setattr(budget, "_MAPPINGS_ALLOWED", allowed)
+    again = train([0, 1], [0.01, 0.02], schedule)
+    # The fit that found no room is the only one whose program is there.
+    assert program.advance._cache_size() == 1  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(first.best_score, again.best_score)
+
+
 def test_programs_are_reused_between_fits_and_kept_on_disk_where_asked(tmp_path: Path) -> None:
     schedule = Schedule(steps=10)
     train([0, 1], [0.01, 0.02], schedule)

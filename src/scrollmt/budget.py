@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -21,6 +22,8 @@ from jax.extend.core import Jaxpr, Var
 # docs/results/speed.md); an accelerator moves bytes a hundred times faster than a CPU.
 _BYTES_PER_COMPILATION = {"cpu": 2e10}
 _BYTES_PER_COMPILATION_ELSEWHERE = 3e12
+_MAPPINGS_ALLOWED, _MAPPINGS = Path("/proc/sys/vm/max_map_count"), Path("/proc/self/maps")
+_SHARE_OF_MAPPINGS = 0.6
 # With fewer windows than this in all runs together no sensible model fills a machine.
 _FEW_WINDOWS = 1_000_000
 
@@ -30,6 +33,22 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def make_room() -> None:
+    """Let compiled programs go before the process runs out of memory mappings.
+
+    Linux grants a process some 65,000 of them. Every compiled program keeps a few hundred, and
+    the first that is refused ends the process; a sweep over a hundred shapes gets there. What is
+    let go is compiled again when it is needed.
+    """
+    try:
+        allowed = int(_MAPPINGS_ALLOWED.read_text())
+        taken = _MAPPINGS.read_bytes().count(b"\n")
+    except OSError:  # not Linux
+        return
+    if taken > _SHARE_OF_MAPPINGS * allowed:
+        jax.clear_caches()
 
 
 def live_bytes(function: Callable[..., Any], *shapes: Any) -> int:

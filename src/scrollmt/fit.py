@@ -23,7 +23,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Key
 
-from scrollmt.budget import cut, live_bytes, pays
+from scrollmt.budget import cut, live_bytes, make_room, pays
 from scrollmt.objective import Data, validation_nll
 from scrollmt.program import (
     INTERRUPTED,
@@ -303,6 +303,7 @@ def fit(
     streamed = not isinstance(train, Data)
     if streamed and schedule.batch_size is None:
         raise ValueError("a stream of windows is trained on minibatches: set Schedule.batch_size")
+    make_room()
     wanted = eqx.is_inexact_array if trainable is None else trainable(models)
     params, frozen = eqx.partition(models, wanted)
     fixed, static = eqx.partition(frozen, eqx.is_array)
