@@ -357,7 +357,7 @@ def test_an_export_is_small_the_same_whatever_the_order_and_gives_an_equal_frame
             records.put(job, execute(job))
         records.export(tmp_path / "two")
         records.export(tmp_path / "part", jobs[1:3])
-        records.export(tmp_path / "bare", arrays=[])
+        records.export(tmp_path / "bare", arrays=lambda key: False)
     for name in ("runs.csv.gz", "arrays.csv.gz", "manifest.json", "SHA256SUMS"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
     pd.testing.assert_frame_equal(load(tmp_path / "one"), frame, rtol=5e-6, atol=0)

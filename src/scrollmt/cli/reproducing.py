@@ -176,7 +176,7 @@ def reproduce(
             shown = unique([*jobs, *STUDIES["cost"].jobs(protocol)])
             frame, calls = database.frame(shown), [asdict(call) for call in database.calls()]
             if name not in PAGES:
-                database.export(out / "records", shown, arrays=() if name == MAIN else None)
+                database.export(out / "records", shown, arrays=report.is_drawn)
                 arrays = archive.load_arrays(out / "records")
     if frame.empty:
         raise Problem(f"no records to write {name!r} from; compute them with `reproduce all` first")

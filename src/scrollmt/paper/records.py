@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, astuple, replace
 from itertools import pairwise
@@ -179,22 +179,22 @@ class Records:
         folder: str | os.PathLike,
         jobs: Iterable[Job] | None = None,
         *,
-        arrays: Iterable[str] | None = None,
+        arrays: Callable[[ArrayKey], bool] = lambda key: True,
     ) -> None:
         """Write the records of the given jobs, or of all, as files to commit (see `archive`).
 
-        `arrays` names those to write, by default all; they take most of the room.
+        `arrays` says which of them to write, by default all; they take most of the room.
         """
-        wanted = None if arrays is None else set(arrays)
         runs = self._runs(jobs)
         if not runs:
             raise ValueError(f"{self.path} has no records of these jobs to export; compute them")
         by_key = {run.key: run for run in runs}
-        chosen = {
-            ArrayKey(run.corpus, run.arm, run.backbone, run.seed, array.name): array.values()
+        found = {
+            ArrayKey(run.corpus, run.arm, run.backbone, run.seed, array.name): array
             for array in self._arrays()
-            if (wanted is None or array.name in wanted) and (run := by_key.get(array.key))
+            if (run := by_key.get(array.key))
         }
+        chosen = {key: array.values() for key, array in found.items() if arrays(key)}
         calls = [asdict(call) for call in self.calls()]
         archive.write(folder, frame_of(runs), chosen, provenance_of(runs), calls)
 

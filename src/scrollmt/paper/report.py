@@ -63,13 +63,18 @@ def over_leads(frame: pd.DataFrame, corpus: str) -> Columns | None:
     )
 
 
+def is_drawn(key: ArrayKey) -> bool:
+    """Whether a figure needs the array; the others would only make exported records large."""
+    return (key.corpus, key.backbone) == ("lorenz63", "tanh+ln") and key.arm in ROUTES.values()
+
+
 def cloud(arrays: Arrays) -> Columns | None:
     """The columns of the per-state figure: the first seed on the layer-norm backbone."""
     found: dict[str, np.ndarray] = {}
     truth = None
     for key in sorted(arrays):
         for route, arm in ROUTES.items():
-            if (key.corpus, key.arm, key.backbone) == ("lorenz63", arm, "tanh+ln"):
+            if is_drawn(key) and key.arm == arm:
                 if key.name == "var":
                     found.setdefault(route, arrays[key])
                 elif truth is None:
