@@ -1,22 +1,22 @@
 """Records as files to commit: packed CSV in a fixed order, with checksums that vouch for it.
 
-    runs.csv.gz     one line a run: who, with what setting, and every number
-    arrays.csv.gz   one line an array, its values apart by spaces; only where there are any
+    runs.csv.xz     one line a run: who, with what setting, and every number
+    arrays.csv.xz   one line an array, its values apart by spaces; only where there are any
     manifest.json   column types, the calls that computed the records, and for every job what
                     determined it and where it ran
     SHA256SUMS      the digests of the others, readable by `sha256sum -c`
 
-Equal records give equal bytes (with the same zlib). A float keeps eight significant digits, an
-integer all of its own.
+Equal records give equal bytes (with the same liblzma). A float keeps seven significant digits, as
+many as single precision holds; an integer keeps all of its own.
 """
 
 from __future__ import annotations
 
 import csv
-import gzip
 import hashlib
 import io
 import json
+import lzma
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-FORMAT = 3
-RUNS, ARRAYS, MANIFEST, SUMS = "runs.csv.gz", "arrays.csv.gz", "manifest.json", "SHA256SUMS"
+FORMAT = 4
+RUNS, ARRAYS, MANIFEST, SUMS = "runs.csv.xz", "arrays.csv.xz", "manifest.json", "SHA256SUMS"
 READ: dict[str, Callable[[str], Any]] = {
     "int": int,
     "float": lambda cell: float(cell or "nan"),
@@ -68,14 +68,7 @@ def write(
         )
         contents[ARRAYS] = _table([*ArrayKey._fields, "values"], lines)
     kinds = {name: _kind(frame[name]) for name in frame.columns}
-    # One line a job, so that a difference between two versions reads well.
-    each = ",\n".join(json.dumps(job, sort_keys=True) for job in jobs)
-    called = ",\n".join(json.dumps(call, sort_keys=True) for call in calls)
-    manifest = (
-        f'{{"format": {FORMAT},\n"columns": {json.dumps(kinds)},\n'
-        f'"calls": [\n{called}\n],\n"jobs": [\n{each}\n]}}\n'
-    )
-    contents[MANIFEST] = manifest.encode()
+    contents[MANIFEST] = _manifest(kinds, jobs, calls).encode()
     sums = "".join(f"{_digest(contents[n])}  {n}\n" for n in sorted(contents))
 
     folder = Path(folder)
@@ -89,8 +82,32 @@ def write(
     (folder / SUMS).write_bytes(sums.encode())
 
 
+def _manifest(
+    kinds: dict[str, str], jobs: list[dict[str, Any]], calls: list[dict[str, Any]]
+) -> str:
+    # Many jobs share what determined them and where they ran; both are written once.
+    shared: dict[str, list[str]] = {"determinants": [], "environment": []}
+    each = []
+    for job in jobs:
+        told = dict(job)
+        for name, known in shared.items():
+            text = json.dumps(job[name], sort_keys=True)
+            if text not in known:
+                known.append(text)
+            told[name] = known.index(text)
+        each.append(json.dumps(told, sort_keys=True))
+    # One line a job, so that a difference between two versions reads well.
+    parts = {
+        **shared,
+        "calls": [json.dumps(call, sort_keys=True) for call in calls],
+        "jobs": each,
+    }
+    listed = ",\n".join(f'"{name}": [\n' + ",\n".join(v) + "\n]" for name, v in parts.items())
+    return f'{{"format": {FORMAT},\n"columns": {json.dumps(kinds)},\n{listed}}}\n'
+
+
 def load(folder: str | os.PathLike) -> pd.DataFrame:
-    """The frame that was written to a folder, its floats at eight significant digits."""
+    """The frame that was written to a folder, its floats at seven significant digits."""
     contents = _read(folder)
     kinds = json.loads(contents[MANIFEST])["columns"]
     columns = zip(kinds.items(), zip(*_lines(contents[RUNS]), strict=True), strict=True)
@@ -108,7 +125,9 @@ def load_arrays(folder: str | os.PathLike) -> dict[ArrayKey, np.ndarray]:
 
 def load_jobs(folder: str | os.PathLike) -> list[dict[str, Any]]:
     """For every job in a folder: what determined its result, and where it ran."""
-    return json.loads(_read(folder)[MANIFEST])["jobs"]
+    manifest = json.loads(_read(folder)[MANIFEST])
+    shared = ("determinants", "environment")
+    return [job | {name: manifest[name][job[name]] for name in shared} for job in manifest["jobs"]]
 
 
 def load_calls(folder: str | os.PathLike) -> list[dict[str, Any]]:
@@ -154,15 +173,14 @@ def _table(header: Iterable[str], lines: Iterable[Iterable[Any]]) -> bytes:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(header)
     writer.writerows([_cell(value) for value in line] for line in lines)
-    # Without a time stamp, so that the same table packs into the same bytes.
-    return gzip.compress(out.getvalue().encode(), mtime=0)
+    return lzma.compress(out.getvalue().encode(), preset=9)
 
 
 def _lines(content: bytes | None) -> list[list[str]]:
     """What `_table` wrote, without the header; nothing where it wrote nothing."""
     if content is None:
         return []
-    return list(csv.reader(io.StringIO(gzip.decompress(content).decode(), newline="")))[1:]
+    return list(csv.reader(io.StringIO(lzma.decompress(content).decode(), newline="")))[1:]
 
 
 def _cell(value: Any) -> str:
@@ -171,7 +189,7 @@ def _cell(value: Any) -> str:
         return str(value)
     if value != value:
         return ""
-    return str(int(value)) if value.is_integer() and abs(value) < 2**53 else f"{value:.8g}"
+    return str(int(value)) if value.is_integer() and abs(value) < 2**53 else f"{value:.7g}"
 
 
 def _kind(column: pd.Series) -> str:
