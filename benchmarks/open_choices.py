@@ -1,17 +1,20 @@
 """What the paper leaves open, measured: the evidence behind docs/results/open-choices.md.
 
-    python benchmarks/open_choices.py            # about ten minutes on two cores
+    python benchmarks/open_choices.py            # about twenty minutes on two cores
 
 Lorenz-63, four seeds, one backbone an arm: how the backbone penalty scales beside mean losses,
-how the sd head is linked, and which residuals give a point estimate its sd. Each reading is
-held against the paper's figure for the same arm. Writes docs/results/open-choices.json.
+how the sd head is linked, and which residuals give a point estimate its sd. PM2.5 and OU, ten
+seeds, all backbones: where weights and beliefs start. Each reading is held against the paper's
+figure for the same arm. Writes docs/results/open-choices.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+import math
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,19 +24,22 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 from jaxtyping import Array
 
 from scrollmt.arms import ARMS, Arm, register
-from scrollmt.arms.base import STATE, map_runs, root_mean_square
+from scrollmt.arms.base import STATE, Setting, map_runs, root_mean_square
 from scrollmt.arms.weighted import PENALTY_BESIDE_MEANS, Spread, cross_entropy, summed_nll
+from scrollmt.backbone import PAPER_BACKBONES
 from scrollmt.fit import Hyper, Objective
 from scrollmt.heads import AbstractHead
-from scrollmt.model import Model
+from scrollmt.model import Model, Task
 from scrollmt.numerics import LOG_SQRT_2PI
 from scrollmt.objective import Data
 from scrollmt.paper import published
 from scrollmt.paper.jobs import environment, execute, make_job
 from scrollmt.paper.protocol import PROTOCOL
+from scrollmt.paper.tables import select
 from scrollmt.predictive import GaussianLaw
 
 SEEDS = PROTOCOL.seeds[:4]
@@ -46,6 +52,16 @@ POINT_ARMS = {
     "kendall-ce": "tanh+ln",
     "mle-sigma-ce": "tanh+ln",
     "mle-sigma-probit": "tanh+ln",
+}
+# Times the usual ones: W from N(0, 1/D), mu from N(0, 0.01/H), a belief's sds at exp(-2).
+ROOT_THIRD = 3.0**-0.5
+STARTS = {
+    "as they are": {"weights": 1.0, "mu": 1.0, "sd": 1.0},
+    "mu with variance 1/H": {"weights": 1.0, "mu": 10.0, "sd": 1.0},
+    "mu with variance 1/(3H)": {"weights": 1.0, "mu": 10.0 * ROOT_THIRD, "sd": 1.0},
+    "W with 1/(3D), mu with 1/(3H)": {"weights": ROOT_THIRD, "mu": 10.0 * ROOT_THIRD, "sd": 1.0},
+    "sds at exp(-3)": {"weights": 1.0, "mu": 1.0, "sd": math.exp(-1.0)},
+    "sds at exp(-1)": {"weights": 1.0, "mu": 1.0, "sd": math.exp(1.0)},
 }
 LINKS: dict[str, Callable[[Array], Array]] = {"exp": jnp.exp, "softplus": jax.nn.softplus}
 
@@ -99,17 +115,72 @@ def heads_too(
     return rest + 0.5 * PENALTY_BESIDE_MEANS * hyper["backbone_l2"] * weights
 
 
+def started(
+    model: Model, train: Data, setting: Setting, *, weights: float, mu: float, sd: float
+) -> Model:
+    """A model with its starting values times constants: the backbone's, the means', the sds'."""
+    tasks = {}
+    for name, task in model.tasks.items():
+        belief: Any = eqx.tree_at(lambda b: b.mu, task.belief, mu * task.belief.mu)
+        where = operator.attrgetter("log_sd" if hasattr(belief, "log_sd") else "log_diagonal")
+        belief = eqx.tree_at(where, belief, where(belief) + math.log(sd))
+        tasks[name] = Task(task.head, belief, task.log_prior_precision)
+    scaled = jax.tree.map(lambda w: weights * w, model.backbone.weights)
+    backbone = eqx.tree_at(lambda b: b.weights, model.backbone, scaled)
+    return Model(backbone, tasks)
+
+
+def selected(arm: str, corpus: str, steps: int) -> dict[str, float]:
+    """An arm on all backbones, one chosen at each seed; of the state its noise and precision."""
+    protocol = replace(PROTOCOL, steps=steps)
+    rows = []
+    for backbone in PAPER_BACKBONES:
+        job = make_job(corpus, arm, backbone, protocol)
+        for seed, (row,) in execute(job, protocol).rows.items():
+            names = {"corpus": corpus, "arm": arm, "backbone": backbone, "seed": seed}
+            rows.append({**row, **names})
+    best = select(pd.DataFrame(rows))
+    found = {m: float(best[m].mean()) for m in METRICS}
+    return found | {
+        "sigma_obs": float(best["sigma_obs"].mean()),
+        "log10_alpha": float(np.log10(best["alpha_state"].median())),
+    }
+
+
 def measure(arm: str, backbone: str, **changes: Any) -> dict[str, float]:
     protocol = replace(PROTOCOL, **changes)
     rows = execute(make_job("lorenz63", arm, backbone, protocol, seeds=SEEDS), protocol).rows
     return {m: float(np.mean([r[0][m] for r in rows.values()])) for m in METRICS}
 
 
+def shown(record: dict[str, Any], metrics: Sequence[str]) -> str:
+    return " / ".join(f"{record[m]:.3f}" for m in metrics)
+
+
+def as_table(records: list[dict[str, Any]], choice: str) -> str:
+    """The readings of one choice as Markdown: a line a reading, a column an arm and corpus."""
+    told = [r for r in records if r["choice"] == choice]
+    columns = {(r["arm"], r.get("corpus")): r for r in told}
+    heads = [arm + (f" on {corpus}" if corpus else "") for arm, corpus in columns]
+    lines = [["", *heads], ["---"] * (len(heads) + 1)]
+    cells = {(r["reading"], r["arm"], r.get("corpus")): shown(r, METRICS[:4]) for r in told}
+    for reading in dict.fromkeys(r["reading"] for r in told):
+        lines.append([reading, *(cells[reading, arm, corpus] for arm, corpus in columns)])
+    lines.append(["paper", *(shown(r["paper"], METRICS[:4]) for r in columns.values())])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--show", type=Path, help="print the tables of a file and stop")
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--steps", type=int, default=PROTOCOL.steps)
     options = parser.parse_args()
+    if options.show is not None:
+        records = json.loads(options.show.read_text())["records"]
+        for choice in ("penalty beside mean losses", "starting values"):
+            print(f"{choice}\n\n{as_table(records, choice)}\n")
+        return
     paper = published.table("full").set_index(["corpus", "arm"]).loc["lorenz63"]
     found: list[dict[str, Any]] = []
 
@@ -118,6 +189,9 @@ def main() -> None:
         found.append({"choice": choice, "reading": reading, "arm": arm, **ours, "paper": theirs})
         shown = "  ".join(f"{m} {ours[m]:.3f} [{theirs[m]:g}]" for m in METRICS)
         print(f"{choice}: {reading}, {arm}: {shown}", flush=True)
+        save()
+
+    def save() -> None:
         content = {"environment": environment(), "seeds": SEEDS, "records": found}
         options.out.write_text(json.dumps(content, indent=1) + "\n")
 
@@ -147,6 +221,23 @@ def main() -> None:
         arm = register(replace(ARMS[name], name=f"open-{name}", finish=training_spread))
         ours = measure(arm.name, "tanh", steps=options.steps)
         tell("sd of a point estimate", "training residuals", name, ours)
+    paper_of = published.table("full").set_index(["corpus", "arm"])
+    for words, scales in STARTS.items():
+        for corpus, arm in (
+            ("pm25", "scroll-diag"),
+            ("pm25", "scroll-full"),
+            ("ou", "scroll-diag"),
+        ):
+            name = f"open-{arm}-{words}"
+            if name not in ARMS:
+                register(replace(ARMS[arm], name=name, start=partial(started, **scales)))
+            ours = selected(name, corpus, options.steps)
+            theirs = {m: float(paper_of.loc[(corpus, arm), m]) for m in METRICS}
+            shown = "  ".join(f"{m} {v:.3f}" for m, v in ours.items())
+            print(f"starting values: {words}, {arm} on {corpus}: {shown}", flush=True)
+            line = {"choice": "starting values", "reading": words, "arm": arm, "corpus": corpus}
+            found.append({**line, **ours, "paper": theirs})
+            save()
 
 
 if __name__ == "__main__":
