@@ -16,11 +16,16 @@ install_import_hook("scrollmt", "shape_checker.check")
 
 import jax  # noqa: E402  (the hook must be in place before anything can import scrollmt)
 
-# Most of a run is compilation; a second run reads it from here. Set in this process only, so that
-# a test which starts a fresh one compiles afresh.
-jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[1] / ".jax_cache"))
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+# Most of a run is compilation. What one test has compiled, others read from here, those in the
+# tests' own subprocesses and in a later run among them.
+CACHE = {
+    "jax_compilation_cache_dir": str(Path(__file__).parents[1] / ".jax_cache"),
+    "jax_persistent_cache_min_compile_time_secs": 0.0,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
+}
+for name, value in CACHE.items():
+    jax.config.update(name, value)
+    os.environ[name.upper()] = str(value)
 
 
 @pytest.fixture(autouse=True)
