@@ -11,6 +11,7 @@ pays for another compilation.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -131,6 +132,17 @@ def _replicated(tree: Any, data: Data) -> Any:
     return jax.tree.map(place, tree)
 
 
+@functools.lru_cache(maxsize=64)
+def _run_bytes(program: Program, structure: Any, *leaves: jax.ShapeDtypeStruct) -> int:
+    """Remembered: tracing a step takes a moment, and a batch is asked after every few rounds."""
+    fixed, train, valid, hyper = jax.tree.unflatten(structure, leaves)
+    flat = program.flat_like()
+    step = jax.value_and_grad(program.loss)
+    return 6 * flat.size * flat.dtype.itemsize + max(
+        live_bytes(step, flat, fixed, train, hyper), live_bytes(program.value, flat, fixed, valid)
+    )
+
+
 @dataclass(frozen=True)
 class _Batch:
     """Runs that are trained together, and what they are trained on."""
@@ -173,16 +185,12 @@ class _Batch:
             )
 
         program = self.program
-        fixed, hyper = one(self.fixed), one(self.hyper)
         valid = _with_run_axis(self.valid)
         train = _with_run_axis(self.train) if isinstance(self.train, Data) else valid
-        flat = program.flat_like()
-        step = jax.value_and_grad(program.loss)
         rows = program.batch or program.windows
-        return 6 * flat.size * flat.dtype.itemsize + max(
-            live_bytes(step, flat, fixed, one(train, rows), hyper),
-            live_bytes(program.value, flat, fixed, one(valid)),
-        )
+        shapes = (one(self.fixed), one(train, rows), one(valid), one(self.hyper))
+        leaves, structure = jax.tree.flatten(shapes)
+        return _run_bytes(program, structure, *leaves)
 
     def outcome(self, runs: Run, history: np.ndarray, interrupted: bool) -> Fits:
         status = np.asarray(runs.status)
