@@ -219,6 +219,27 @@ def test_leaving_waits_until_it_pays() -> None:
     assert tiny.history["validation"].shape == (4, 50)
 
 
+def test_a_step_is_traced_once_for_the_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often a batch asks whether leaving pays; a trace takes longer than a small block."""
+    asked: list[float] = []
+    traced: list[Any] = []
+    real = fit_module.live_bytes
+
+    def counted(function: Any, *shapes: Any) -> int:
+        traced.append(function)
+        return real(function, *shapes)
+
+    def never(saved: float) -> bool:
+        asked.append(saved)
+        return False
+
+    monkeypatch.setattr(fit_module, "live_bytes", counted)
+    monkeypatch.setattr(fit_module, "pays", never)
+    train([0, 1, 2, 3], [0.02, 1e30, 1e30, 1e30], Schedule(steps=51))
+    assert len(asked) > 10
+    assert len(set(traced)) == len(traced) == 2  # the step and the score
+
+
 # Memory
 
 
