@@ -134,7 +134,10 @@ def _replicated(tree: Any, data: Data) -> Any:
 
 @functools.lru_cache(maxsize=64)
 def _run_bytes(program: Program, structure: Any, *leaves: jax.ShapeDtypeStruct) -> int:
-    """Remembered: tracing a step takes a moment, and a batch is asked after every few rounds."""
+    """An estimate of the memory that one run takes, from the shapes of what it reads.
+
+    Remembered, because it traces a step and a batch asks for it after every few rounds.
+    """
     fixed, train, valid, hyper = jax.tree.unflatten(structure, leaves)
     flat = program.flat_like()
     step = jax.value_and_grad(program.loss)
