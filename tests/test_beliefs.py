@@ -10,7 +10,7 @@ from scipy import stats
 
 from helpers import BELIEFS, H, central_gradient, draw_belief, flat
 from scrollmt.beliefs import BELIEFS as FAMILIES
-from scrollmt.beliefs import INITIAL_LOG_SD, AbstractBelief, Diag, Full, Point
+from scrollmt.beliefs import AbstractBelief, Diag, Full, Point, Start
 
 
 @eqx.filter_jit
@@ -174,7 +174,17 @@ def test_starting_values(name: str) -> None:
     low, high = stats.chi2.ppf([5e-7, 1 - 5e-7], size)
     assert low < (z**2).sum() < high
     want = 0.0 if name == "none" else np.exp(-4.0) + FLOOR
-    assert INITIAL_LOG_SD == -2.0
+    np.testing.assert_allclose(belief.cov(), want * np.eye(size), rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", BELIEFS)
+def test_a_preset_may_start_elsewhere(name: str) -> None:
+    """Uniform weights fill their range and no more; the sds are those asked for."""
+    size, start = 400, Start(mu=2.0, log_sd=-1.0, uniform=True)
+    belief = FAMILIES[name].init(size, jax.random.PRNGKey(0), rows=1, cov_floor=FLOOR, start=start)
+    z = np.asarray(belief.mu, np.float64) * np.sqrt(size) / 2.0
+    assert stats.kstest(z, stats.uniform(-1.0, 2.0).cdf).pvalue > 1e-6
+    want = 0.0 if name == "none" else np.exp(-2.0) + FLOOR
     np.testing.assert_allclose(belief.cov(), want * np.eye(size), rtol=1e-6, atol=1e-12)
 
 

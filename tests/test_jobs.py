@@ -65,7 +65,9 @@ def test_a_key_depends_on_corpus_arm_and_backbone(other: tuple[str, str, str]) -
 
 @pytest.mark.parametrize("name", [f.name for f in fields(Protocol) if f.name != "seeds"])
 def test_a_key_depends_on_every_constant_of_the_protocol(name: str) -> None:
-    changed = replace(PROTOCOL, **{name: getattr(PROTOCOL, name) * 2 + 1})
+    value = getattr(PROTOCOL, name)
+    other = not value if isinstance(value, bool) else value + 1
+    changed = replace(PROTOCOL, **{name: other})
     assert make_job("ou", "scroll-diag", "tanh", changed).key(5) != JOB.key(5)
 
 

@@ -184,6 +184,13 @@ class Columns(eqx.Module):
         return shrink * lines, shrink * shrink * squares, shrink * shrink * spreads
 
 
+def unit_draw(key: PRNGKeyArray, shape: tuple[int, ...], *, uniform: bool) -> Array:
+    """Standard normal values, or values uniform between -1 and 1."""
+    if uniform:
+        return jax.random.uniform(key, shape, minval=-1.0, maxval=1.0)
+    return jax.random.normal(key, shape)
+
+
 class Dense(eqx.Module):
     """Dense layers, each followed by the activation and, where asked, by a layer norm."""
 
@@ -201,13 +208,14 @@ class Dense(eqx.Module):
         bias: bool,
         norm: bool,
         key: PRNGKeyArray,
+        uniform: bool = False,
     ):
         if activation not in ACTIVATIONS:
             raise ValueError(f"unknown activation {activation!r}; choose from {list(ACTIVATIONS)}")
         sizes = (in_size, *widths)
         keys = jax.random.split(key, 2 * len(widths))
         self.weights = tuple(
-            jax.random.normal(k, (out, fan_in)) / jnp.sqrt(fan_in)
+            unit_draw(k, (out, fan_in), uniform=uniform) / jnp.sqrt(fan_in)
             for k, fan_in, out in zip(keys[::2], sizes[:-1], sizes[1:], strict=True)
         )
         # Spread biases put the bends of the units inside the data instead of all at zero.
@@ -243,11 +251,17 @@ class Dense(eqx.Module):
         return psi
 
 
-def paper_backbone(name: str, in_size: int, key: PRNGKeyArray) -> Dense:
+def paper_backbone(name: str, in_size: int, key: PRNGKeyArray, *, uniform: bool = False) -> Dense:
     """One of the paper's four: `relu`, `relu+ln`, `tanh`, `tanh+ln`."""
     if name not in PAPER_BACKBONES:
         raise ValueError(f"unknown paper backbone {name!r}; choose from {list(PAPER_BACKBONES)}")
     activation, _, norm = name.partition("+")
     return Dense(
-        in_size, (PAPER_WIDTH,), activation=activation, bias=False, norm=norm == "ln", key=key
+        in_size,
+        (PAPER_WIDTH,),
+        activation=activation,
+        bias=False,
+        norm=norm == "ln",
+        key=key,
+        uniform=uniform,
     )

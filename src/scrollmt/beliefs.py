@@ -16,18 +16,34 @@ product each: `linear` rows meet $\psi$, `square` rows meet $\psi^2$, and under 
 from __future__ import annotations
 
 import abc
+from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import equinox as eqx
 import jax.numpy as jnp
-from jax import random
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from scrollmt.backbone import constant_row
+from scrollmt.backbone import constant_row, unit_draw
 from scrollmt.numerics import LOG_SQRT_2PI, normal_energy
 
 PAPER_COV_FLOOR = 1e-4
-INITIAL_LOG_SD = -2.0
+
+
+@dataclass(frozen=True)
+class Start:
+    r"""Where a model starts.
+
+    Means are $\text{mu}/\sqrt{H}$ times standard normal values, or, if `uniform`, values
+    between -1 and 1; the backbone's weights are drawn alike, over the root of their inputs.
+    Every sd of a belief starts at exp(`log_sd`).
+    """
+
+    mu: float = 0.1
+    log_sd: float = -2.0
+    uniform: bool = False
+
+
+NARROW = Start()
 
 
 class Rows(NamedTuple):
@@ -45,8 +61,10 @@ class AbstractBelief(eqx.Module):
 
     @classmethod
     @abc.abstractmethod
-    def init(cls, size: int, key: PRNGKeyArray, *, rows: int, cov_floor: float) -> Self:
-        """A narrow belief around small random weights, for a head that reads `rows` lines."""
+    def init(
+        cls, size: int, key: PRNGKeyArray, *, rows: int, cov_floor: float, start: Start = NARROW
+    ) -> Self:
+        """A belief around random weights, for a head that reads `rows` lines."""
 
     @abc.abstractmethod
     def rows(self) -> Rows:
@@ -81,9 +99,9 @@ class AbstractBelief(eqx.Module):
         r"""The belief of `factor` times the weights: $(c\mu, c^2\Sigma)$."""
 
 
-def _initial_mu(size: int, key: PRNGKeyArray, rows: int) -> Array:
+def _initial_mu(size: int, key: PRNGKeyArray, rows: int, start: Start) -> Array:
     shape = (size,) if rows == 1 else (rows, size)
-    return 0.1 * random.normal(key, shape) / jnp.sqrt(size)
+    return start.mu * unit_draw(key, shape, uniform=start.uniform) / jnp.sqrt(size)
 
 
 def _no_roots(mu: Array) -> Array:
@@ -97,8 +115,10 @@ class Point(AbstractBelief):
     mu: Float[Array, "*R H"]
 
     @classmethod
-    def init(cls, size: int, key: PRNGKeyArray, *, rows: int, cov_floor: float) -> Self:
-        return cls(_initial_mu(size, key, rows))
+    def init(
+        cls, size: int, key: PRNGKeyArray, *, rows: int, cov_floor: float, start: Start = NARROW
+    ) -> Self:
+        return cls(_initial_mu(size, key, rows, start))
 
     def rows(self) -> Rows:
         linear = self.mu.reshape(-1, self.mu.shape[-1])
@@ -128,8 +148,10 @@ class Diag(AbstractBelief):
     cov_floor: float = eqx.field(static=True, default=PAPER_COV_FLOOR)
 
     @classmethod
-    def init(cls, size: int, key: PRNGKeyArray, *, rows: int, cov_floor: float) -> Self:
-        return cls(_initial_mu(size, key, rows), jnp.full((size,), INITIAL_LOG_SD), cov_floor)
+    def init(
+        cls, size: int, key: PRNGKeyArray, *, rows: int, cov_floor: float, start: Start = NARROW
+    ) -> Self:
+        return cls(_initial_mu(size, key, rows, start), jnp.full((size,), start.log_sd), cov_floor)
 
     def diagonal(self) -> Float[Array, " H"]:
         return jnp.exp(2.0 * self.log_sd) + self.cov_floor
@@ -161,10 +183,12 @@ class Full(AbstractBelief):
     cov_floor: float = eqx.field(static=True, default=PAPER_COV_FLOOR)
 
     @classmethod
-    def init(cls, size: int, key: PRNGKeyArray, *, rows: int, cov_floor: float) -> Self:
+    def init(
+        cls, size: int, key: PRNGKeyArray, *, rows: int, cov_floor: float, start: Start = NARROW
+    ) -> Self:
         return cls(
-            _initial_mu(size, key, rows),
-            jnp.full((size,), INITIAL_LOG_SD),
+            _initial_mu(size, key, rows, start),
+            jnp.full((size,), start.log_sd),
             jnp.zeros((size, size)),
             cov_floor,
         )

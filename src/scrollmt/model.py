@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from scrollmt.backbone import Columns, Dense
-from scrollmt.beliefs import BELIEFS, AbstractBelief, Point, Rows
+from scrollmt.beliefs import BELIEFS, NARROW, AbstractBelief, Point, Rows, Start
 from scrollmt.couplings import Coupling, read_groups
 from scrollmt.heads import AbstractHead, Gaussian
 
@@ -99,8 +99,9 @@ def build(
     cov_floor: float,
     prior_precision: float = 1.0,
     joint: Any = None,
+    start: Start = NARROW,
 ) -> Model:
-    """A model at its starting values: heads as given, beliefs narrow around small weights.
+    """A model at its starting values: heads as given, beliefs at `start`.
 
     The noise of the Gaussian tasks named by `joint`, one group or several, may be correlated.
     """
@@ -116,8 +117,8 @@ def build(
                 f"task {name!r}: {head!r} has no closed form under a belief; "
                 "use Ordinal(R), or belief='none'"
             )
-        start = family.init(features, k, rows=head.rows, cov_floor=cov_floor)
-        tasks[name] = Task(head, start, jnp.log(jnp.asarray(prior_precision, dtype=float)))
+        begun = family.init(features, k, rows=head.rows, cov_floor=cov_floor, start=start)
+        tasks[name] = Task(head, begun, jnp.log(jnp.asarray(prior_precision, dtype=float)))
     return Model(backbone, tasks, tuple(map(Coupling, read_groups(joint, heads))))
 
 

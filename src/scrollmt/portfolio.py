@@ -153,7 +153,9 @@ def _train_group(
         for start_key in jax.random.split(jax.random.fold_in(key, tag), preset.starts):
             net_key, task_key, run_key = jax.random.split(start_key, 3)
             shape = members[0].architecture
-            net = backbone if backbone is not None else shape.build(in_size, net_key)
+            net = backbone
+            if net is None:
+                net = shape.build(in_size, net_key, uniform=preset.begin.uniform)
             start = build(
                 net,
                 begun,
@@ -162,6 +164,7 @@ def _train_group(
                 key=task_key,
                 cov_floor=preset.cov_floor,
                 joint=joint,
+                start=preset.begin,
             )
             starts += [start] * len(members)
             run_keys += [*jax.random.split(run_key, len(members))]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from jaxtyping import PRNGKeyArray
 
 from scrollmt.backbone import PAPER_BACKBONES, PAPER_WIDTH, Dense
-from scrollmt.beliefs import PAPER_COV_FLOOR
+from scrollmt.beliefs import NARROW, PAPER_COV_FLOOR, Start
 from scrollmt.fit import Schedule
 
 
@@ -28,7 +28,7 @@ class Architecture:
     bias: bool
     norm: bool
 
-    def build(self, in_size: int, key: PRNGKeyArray) -> Dense:
+    def build(self, in_size: int, key: PRNGKeyArray, *, uniform: bool = False) -> Dense:
         return Dense(
             in_size,
             self.widths,
@@ -36,6 +36,7 @@ class Architecture:
             bias=self.bias,
             norm=self.norm,
             key=key,
+            uniform=uniform,
         )
 
 
@@ -58,7 +59,7 @@ class Preset:
     `scale_targets` divides Gaussian targets by their sd for training; laws always come
     back in the user's units. Every candidate is run from `starts` starting values; the
     best `committee` runs on a task's own validation NLL speak for that task, and None
-    lets the best run on the sum speak for all.
+    lets the best run on the sum speak for all. `begin` is where beliefs start.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Preset:
     min_passes: int = 1
     starts: int = 1
     committee: int | None = None
+    begin: Start = NARROW
 
     def with_backbone(self, name: str) -> Preset:
         """Only the candidates of one name, or all of them for `"select"`."""
@@ -106,8 +108,10 @@ def _paper_candidate(name: str) -> Candidate:
 PAPER = Preset(
     name="paper",
     candidates=tuple(_paper_candidate(name) for name in PAPER_BACKBONES),
-    # The paper does not say how often it looks; every tenth step fits its figures best.
+    # The paper gives no patience, interval of scoring or starting values. These fit its figures
+    # (docs/results/open-choices.md), weights being drawn as PyTorch draws those of a linear layer.
     schedule=Schedule(steps=5000, eval_every=10, patience=30),
+    begin=Start(mu=1.0, uniform=True),
     cov_floor=PAPER_COV_FLOOR,
     scale_targets=False,
 )

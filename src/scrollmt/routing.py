@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from scrollmt.beliefs import AbstractBelief, Point, Rows
+from scrollmt.beliefs import NARROW, AbstractBelief, Point, Rows, Start
 from scrollmt.couplings import Coupling
 from scrollmt.heads import AbstractHead, Gaussian
 from scrollmt.model import AbstractModel, Backbone, Model, Task
@@ -37,7 +37,9 @@ class Fixed(AbstractBelief):
     root: Float[Array, "F H"]
 
     @classmethod
-    def init(cls, size: int, key: PRNGKeyArray, *, rows: int, cov_floor: float) -> Self:
+    def init(
+        cls, size: int, key: PRNGKeyArray, *, rows: int, cov_floor: float, start: Start = NARROW
+    ) -> Self:
         raise ValueError("a fixed belief comes out of a computation; there is no start to train it")
 
     def rows(self) -> Rows:

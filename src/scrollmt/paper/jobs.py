@@ -157,12 +157,13 @@ def _start(
     net_key, task_key, run_key = jax.random.split(start_key, 3)
     heads = {name: h.started(train.y[name], train.weight[name]) for name, h in arm.heads().items()}
     built = build(
-        paper_backbone(backbone, train.x.shape[-1], net_key),
+        paper_backbone(backbone, train.x.shape[-1], net_key, uniform=protocol.initial_uniform),
         heads,
         features=PAPER_WIDTH,
         belief=arm.belief,
         key=task_key,
         cov_floor=protocol.cov_floor,
+        start=protocol.start(),
     )
     models = [arm.start(built, train, setting) for setting in arm.settings]
     return models, [*jax.random.split(run_key, len(models))]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from scrollmt.beliefs import Start
 from scrollmt.fit import Schedule
 from scrollmt.presets import PAPER
 
@@ -21,6 +22,9 @@ class Protocol:
     learning_rate: float = 0.03
     backbone_l2: float = 0.01
     cov_floor: float = PAPER.cov_floor
+    initial_mu: float = PAPER.begin.mu
+    initial_log_sd: float = PAPER.begin.log_sd
+    initial_uniform: bool = PAPER.begin.uniform
     steps: int = PAPER.schedule.steps
     eval_every: int = PAPER.schedule.eval_every
     patience: int = PAPER.schedule.patience
@@ -32,6 +36,9 @@ class Protocol:
 
     def schedule(self) -> Schedule:
         return Schedule(steps=self.steps, eval_every=self.eval_every, patience=self.patience)
+
+    def start(self) -> Start:
+        return Start(self.initial_mu, self.initial_log_sd, self.initial_uniform)
 
     def determinants(self) -> dict[str, Any]:
         """What determines one seed's result; the number of seeds does not."""

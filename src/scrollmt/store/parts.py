@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from scrollmt.backbone import Dense
-from scrollmt.beliefs import BELIEFS
+from scrollmt.beliefs import BELIEFS, Start
 from scrollmt.couplings import Coupling, read_groups
 from scrollmt.fit import Schedule
 from scrollmt.heads import AbstractHead, Categorical, Event, Gaussian, Ordinal
@@ -66,8 +66,11 @@ def preset_from_json(stored: str | dict[str, Any]) -> str | Preset:
         shape = fields["architecture"]
         shape = Architecture(**{**shape, "widths": tuple(shape["widths"])})
         candidates.append(Candidate(**{**fields, "architecture": shape}))
-    schedule = Schedule(**stored["schedule"])
-    return Preset(**{**stored, "candidates": tuple(candidates), "schedule": schedule})
+    parts = {"candidates": tuple(candidates), "schedule": Schedule(**stored["schedule"])}
+    # Folders written before presets said where beliefs start all began narrow.
+    if "begin" in stored:
+        parts["begin"] = Start(**stored["begin"])
+    return Preset(**{**stored, **parts})
 
 
 Heads = Mapping[str, AbstractHead]

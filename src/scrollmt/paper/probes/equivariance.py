@@ -114,12 +114,13 @@ def _start(backbone: str, inputs: int, seed: int, protocol: Protocol) -> Model:
     (key,) = jax.random.split(jax.random.fold_in(jax.random.key(seed), tag), 1)
     net_key, task_key, _ = jax.random.split(key, 3)
     return build(
-        paper_backbone(backbone, inputs, net_key),
+        paper_backbone(backbone, inputs, net_key, uniform=protocol.initial_uniform),
         questions(),
         features=PAPER_WIDTH,
         belief="diag",
         key=task_key,
         cov_floor=protocol.cov_floor,
+        start=protocol.start(),
     )
 
 

@@ -120,7 +120,7 @@ def run(
 
 def _start(seed: int, belief: str, joint: Sequence[str] | None) -> Model:
     net_key, task_key = jax.random.split(jax.random.key(seed))
-    net = paper_backbone("tanh", INPUTS, net_key)
+    net = paper_backbone("tanh", INPUTS, net_key, uniform=PROTOCOL.initial_uniform)
     return build(
         net,
         {name: Gaussian() for name in TASKS},
@@ -129,6 +129,7 @@ def _start(seed: int, belief: str, joint: Sequence[str] | None) -> Model:
         key=task_key,
         cov_floor=PROTOCOL.cov_floor,
         joint=joint,
+        start=PROTOCOL.start(),
     )
 
 

@@ -121,6 +121,7 @@ def _start(seed: int, protocol: Protocol) -> Model:
         belief="diag",
         key=jax.random.key(seed),
         cov_floor=protocol.cov_floor,
+        start=protocol.start(),
     )
 
 
