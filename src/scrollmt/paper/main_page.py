@@ -247,8 +247,9 @@ def page(
         verdict_table(findings),
         "## Cost",
         "Seconds a seed, the four backbones added up, grids and ensembles with all of their runs. "
-        "One arm after the other was trained at two seeds with nothing beside it, as one batch a "
-        "backbone; the second of two equal calls is timed, so compilation is not in it.",
+        "One arm after the other was trained at two seeds, a grid at one, with nothing beside it "
+        "on its cores, as one batch a backbone; the second of two equal calls is timed, so "
+        "compilation is not in it.",
         cost_table(frame),
         "Wall-clock of whole sweeps, compilation included:",
         clock_table(frame, calls),
