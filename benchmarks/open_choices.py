@@ -3,9 +3,9 @@
     python benchmarks/open_choices.py            # about twenty minutes on two cores
 
 Lorenz-63, four seeds, one backbone an arm: how the backbone penalty scales beside mean losses,
-how the sd head is linked, and which residuals give a point estimate its sd. PM2.5 and OU, ten
-seeds, all backbones: where weights and beliefs start. Each reading is held against the paper's
-figure for the same arm. Writes docs/results/open-choices.json.
+how the sd head is linked, which residuals give a point estimate its sd, and how long a run is
+waited for. PM2.5 and OU, ten seeds, all backbones: where weights and beliefs start. Each reading
+is held against the paper's figure for the same arm. Writes docs/results/open-choices.json.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -28,12 +27,12 @@ import pandas as pd
 from jaxtyping import Array
 
 from scrollmt.arms import ARMS, Arm, register
-from scrollmt.arms.base import STATE, Setting, map_runs, root_mean_square
+from scrollmt.arms.base import STATE, map_runs, root_mean_square
 from scrollmt.arms.weighted import PENALTY_BESIDE_MEANS, Spread, cross_entropy, summed_nll
 from scrollmt.backbone import PAPER_BACKBONES
 from scrollmt.fit import Hyper, Objective
 from scrollmt.heads import AbstractHead
-from scrollmt.model import Model, Task
+from scrollmt.model import Model
 from scrollmt.numerics import LOG_SQRT_2PI
 from scrollmt.objective import Data
 from scrollmt.paper import published
@@ -53,16 +52,26 @@ POINT_ARMS = {
     "mle-sigma-ce": "tanh+ln",
     "mle-sigma-probit": "tanh+ln",
 }
-# Times the usual ones: W from N(0, 1/D), mu from N(0, 0.01/H), a belief's sds at exp(-2).
-ROOT_THIRD = 3.0**-0.5
-STARTS = {
-    "as they are": {"weights": 1.0, "mu": 1.0, "sd": 1.0},
-    "mu with variance 1/H": {"weights": 1.0, "mu": 10.0, "sd": 1.0},
-    "mu with variance 1/(3H)": {"weights": 1.0, "mu": 10.0 * ROOT_THIRD, "sd": 1.0},
-    "W with 1/(3D), mu with 1/(3H)": {"weights": ROOT_THIRD, "mu": 10.0 * ROOT_THIRD, "sd": 1.0},
-    "sds at exp(-3)": {"weights": 1.0, "mu": 1.0, "sd": math.exp(-1.0)},
-    "sds at exp(-1)": {"weights": 1.0, "mu": 1.0, "sd": math.exp(1.0)},
+# Fields of the protocol. Uniform means W and mu uniform within one over the root of their
+# inputs, as PyTorch draws a linear layer; else W is drawn from N(0, 1/D) and mu from
+# N(0, initial_mu^2/H). A belief's sds start at exp(initial_log_sd).
+STARTS: dict[str, dict[str, Any]] = {
+    "uniform, sds at exp(-2)": {},
+    "uniform, sds at exp(-1.5)": {"initial_log_sd": -1.5},
+    "uniform, sds at exp(-1)": {"initial_log_sd": -1.0},
+    "normal, sds at exp(-2)": {"initial_uniform": False},
+    "normal, sds at exp(-1)": {"initial_uniform": False, "initial_log_sd": -1.0},
+    "normal, mu 0.1, sds at exp(-2)": {"initial_uniform": False, "initial_mu": 0.1},
 }
+START_ARMS = (
+    ("pm25", "scroll-diag"),
+    ("pm25", "scroll-full"),
+    ("pm25", "mle-sigma-ce"),
+    ("pm25", "mle-sigma-probit"),
+    ("ou", "scroll-diag"),
+)
+PATIENCE = (10, 20, 30, 60)
+PATIENCE_ARMS = {"scroll-diag": "tanh+ln", "scroll-none": "tanh", "map-probit": "tanh"}
 LINKS: dict[str, Callable[[Array], Array]] = {"exp": jnp.exp, "softplus": jax.nn.softplus}
 
 
@@ -115,24 +124,9 @@ def heads_too(
     return rest + 0.5 * PENALTY_BESIDE_MEANS * hyper["backbone_l2"] * weights
 
 
-def started(
-    model: Model, train: Data, setting: Setting, *, weights: float, mu: float, sd: float
-) -> Model:
-    """A model with its starting values times constants: the backbone's, the means', the sds'."""
-    tasks = {}
-    for name, task in model.tasks.items():
-        belief: Any = eqx.tree_at(lambda b: b.mu, task.belief, mu * task.belief.mu)
-        where = operator.attrgetter("log_sd" if hasattr(belief, "log_sd") else "log_diagonal")
-        belief = eqx.tree_at(where, belief, where(belief) + math.log(sd))
-        tasks[name] = Task(task.head, belief, task.log_prior_precision)
-    scaled = jax.tree.map(lambda w: weights * w, model.backbone.weights)
-    backbone = eqx.tree_at(lambda b: b.weights, model.backbone, scaled)
-    return Model(backbone, tasks)
-
-
-def selected(arm: str, corpus: str, steps: int) -> dict[str, float]:
+def selected(arm: str, corpus: str, **changes: Any) -> dict[str, float]:
     """An arm on all backbones, one chosen at each seed; of the state its noise and precision."""
-    protocol = replace(PROTOCOL, steps=steps)
+    protocol = replace(PROTOCOL, **changes)
     rows = []
     for backbone in PAPER_BACKBONES:
         job = make_job(corpus, arm, backbone, protocol)
@@ -141,10 +135,22 @@ def selected(arm: str, corpus: str, steps: int) -> dict[str, float]:
             rows.append({**row, **names})
     best = select(pd.DataFrame(rows))
     found = {m: float(best[m].mean()) for m in METRICS}
-    return found | {
-        "sigma_obs": float(best["sigma_obs"].mean()),
-        "log10_alpha": float(np.log10(best["alpha_state"].median())),
-    }
+    if arm == "scroll-diag":
+        found["sigma_obs"] = float(best["sigma_obs"].mean())
+        found["log10_alpha"] = float(np.log10(best["alpha_state"].median()))
+    return found
+
+
+def missed(log_sd: float, steps: int) -> float:
+    """By how much a fit at targets times eight misses the mapped one of c = 1, in nats."""
+    protocol = replace(PROTOCOL, initial_log_sd=log_sd, steps=steps)
+
+    def total(corpus: str) -> float:
+        job = make_job(corpus, "scroll-diag", "tanh+ln", protocol, seeds=SEEDS)
+        rows = execute(job, protocol).rows.values()
+        return float(np.mean([sum(row[m] for m in METRICS[:3]) for (row,) in rows]))
+
+    return total("lorenz63*8") - math.log(8.0) - total("lorenz63")
 
 
 def measure(arm: str, backbone: str, **changes: Any) -> dict[str, float]:
@@ -178,7 +184,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.show is not None:
         records = json.loads(options.show.read_text())["records"]
-        for choice in ("penalty beside mean losses", "starting values"):
+        for choice in ("penalty beside mean losses", "starting values", "patience"):
             print(f"{choice}\n\n{as_table(records, choice)}\n")
         return
     paper = published.table("full").set_index(["corpus", "arm"]).loc["lorenz63"]
@@ -214,30 +220,33 @@ def main() -> None:
         for offset in (False, True):
             words = f"{link} with{'' if offset else 'out'} an offset"
             heads = partial(linked_heads, link=link, offset=offset)
-            arm = register(Arm(f"open-{link}-{offset}", words, heads=heads, objective=summed_nll))
-            ours = measure(arm.name, "tanh+ln", steps=options.steps)
+            made = register(Arm(f"open-{link}-{offset}", words, heads=heads, objective=summed_nll))
+            ours = measure(made.name, "tanh+ln", steps=options.steps)
             tell("link of the sd head", words, "mle-sigma-ce", ours)
     for name in ("map-probit",):
-        arm = register(replace(ARMS[name], name=f"open-{name}", finish=training_spread))
-        ours = measure(arm.name, "tanh", steps=options.steps)
+        made = register(replace(ARMS[name], name=f"open-{name}", finish=training_spread))
+        ours = measure(made.name, "tanh", steps=options.steps)
         tell("sd of a point estimate", "training residuals", name, ours)
     paper_of = published.table("full").set_index(["corpus", "arm"])
-    for words, scales in STARTS.items():
-        for corpus, arm in (
-            ("pm25", "scroll-diag"),
-            ("pm25", "scroll-full"),
-            ("ou", "scroll-diag"),
-        ):
-            name = f"open-{arm}-{words}"
-            if name not in ARMS:
-                register(replace(ARMS[arm], name=name, start=partial(started, **scales)))
-            ours = selected(name, corpus, options.steps)
+    for words, changes in STARTS.items():
+        for corpus, arm in START_ARMS:
+            ours = selected(arm, corpus, steps=options.steps, **changes)
             theirs = {m: float(paper_of.loc[(corpus, arm), m]) for m in METRICS}
             shown = "  ".join(f"{m} {v:.3f}" for m, v in ours.items())
             print(f"starting values: {words}, {arm} on {corpus}: {shown}", flush=True)
             line = {"choice": "starting values", "reading": words, "arm": arm, "corpus": corpus}
             found.append({**line, **ours, "paper": theirs})
             save()
+    for patience in PATIENCE:
+        for arm, backbone in PATIENCE_ARMS.items():
+            ours = measure(arm, backbone, patience=patience, steps=options.steps)
+            tell("patience", f"{patience} scores", arm, ours)
+    for log_sd in (-2.0, -1.0):
+        gap = missed(log_sd, options.steps)
+        print(f"gap at targets times 8, sds at exp({log_sd:g}): {gap:.3f} [0.216]", flush=True)
+        words = f"sds at exp({log_sd:g})"
+        found.append({"choice": "gap at targets times 8", "reading": words, "gap": gap})
+        save()
 
 
 if __name__ == "__main__":
