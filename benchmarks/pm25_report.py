@@ -203,9 +203,10 @@ Backbones that validation chose, of ten seeds: {_picks(picks)}. The best step is
 {started["best_step"].median():.0f} at the median: at a learning rate of 0.03 a thousand windows are
 learned, and soon overlearned, within a few dozen steps. So it matters how often the validation
 part is scored, which the paper does not say. The cells above score it at every step, as the preset
-did when they were computed; it scores every tenth step now. The same runs with
-all intervals that were tried (NLL of state / event / regime; the paper in brackets). They are held
-against the paper's test figures, so an interval that agrees is a guess at what the paper did, not
+did when they were computed; it scores every tenth step now and starts from other weights
+([main.md](main.md), [open-choices.md](open-choices.md)). The same runs with all intervals that
+were tried (NLL of state / event / regime; the paper in brackets). They are held against the
+paper's test figures, so an interval that agrees is a guess at what the paper did, not
 a better forecaster:
 
 {_table(by_checks(folder, reference))}
