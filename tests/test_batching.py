@@ -1,5 +1,6 @@
 """A batch of runs is cut, thinned out and laid out in memory, and no run can tell."""
 
+import math
 import os
 import subprocess
 import sys
@@ -291,6 +292,21 @@ def test_parts_are_equal_and_cover_all_runs(runs: int, room: int, sizes: list[in
     assert [len(p) for p in parts] == sizes
     np.testing.assert_array_equal(np.concatenate(parts)[:runs], np.arange(runs))
     assert max(np.concatenate(parts)) == runs - 1
+
+
+def test_a_cpu_is_given_what_its_caches_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "cores", lambda: 2)
+
+    def sizes(run_bytes: float, windows: int = 10**6, **options: bool) -> list[int]:
+        parts = budget.cut(60, None, windows, lambda: int(run_bytes), **options)
+        return [len(part) for part in parts]
+
+    assert [len(p) for p in budget.cut(60, math.inf, 10**6, lambda: 10**6)] == [60]
+    assert sizes(1e6) == [20] * 3  # 24 would fit, and three equal parts are as few
+    assert sizes(1e5) == [60]
+    assert sizes(50e6) == [8] * 8  # no run fits, and a core still has a few
+    assert sizes(50e6, windows=5000) == [60]
+    assert sizes(50e6, shared=True) == [60]
 
 
 def test_an_interrupt_in_the_first_part_leaves_the_others_at_their_start() -> None:

@@ -24,8 +24,14 @@ _BYTES_PER_COMPILATION = {"cpu": 2e10}
 _BYTES_PER_COMPILATION_ELSEWHERE = 3e12
 _MAPPINGS_ALLOWED, _MAPPINGS = Path("/proc/sys/vm/max_map_count"), Path("/proc/self/maps")
 _SHARE_OF_MAPPINGS = 0.6
-# With fewer windows than this in all runs together no sensible model fills a machine.
-_FEW_WINDOWS = 1_000_000
+# With fewer windows than this in all runs together no sensible model fills a machine, or on a
+# CPU the caches of a core or two.
+_FEW_WINDOWS = {"cpu": 10_000}
+_FEW_WINDOWS_ELSEWHERE = 1_000_000
+# A CPU is fastest while what the runs of a batch keep alive stays in its caches, as long as every
+# core has a few of them to take turns with (measured, see docs/results/speed.md).
+_CACHED_BYTES_PER_CORE = 12e6
+_RUNS_PER_CORE = 4
 
 
 def cores() -> int:
@@ -94,13 +100,26 @@ def _half_of_the_memory() -> float:
 
 
 def cut(
-    runs: int, budget: float | None, windows: int, run_bytes: Callable[[], int]
+    runs: int,
+    budget: float | None,
+    windows: int,
+    run_bytes: Callable[[], int],
+    *,
+    shared: bool = False,
 ) -> list[np.ndarray]:
-    """Runs in as few equal parts as fit the budget; the last repeats a run to fill its places."""
-    if budget is None and windows < _FEW_WINDOWS:
+    """Runs in as few equal parts as fit the budget; the last repeats a run to fill its places.
+
+    By default that is half of the memory, and on a CPU what its caches hold, unless a stream
+    is `shared` by the runs, which every part would have to read again.
+    """
+    platform = jax.default_backend()
+    if budget is None and windows < _FEW_WINDOWS.get(platform, _FEW_WINDOWS_ELSEWHERE):
         return [np.arange(runs)]
-    limit = _half_of_the_memory() if budget is None else budget
-    parts = math.ceil(runs / max(1, int(min(limit // run_bytes(), runs))))
+    each = run_bytes()
+    most = (_half_of_the_memory() if budget is None else budget) / each
+    if budget is None and platform == "cpu" and not shared:
+        most = min(most, cores() * max(_RUNS_PER_CORE, _CACHED_BYTES_PER_CORE / each))
+    parts = math.ceil(runs / max(1, int(min(most, runs))))
     size = math.ceil(runs / parts)
     return [np.minimum(np.arange(i, i + size), runs - 1) for i in range(0, runs, size)]
 

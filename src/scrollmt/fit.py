@@ -308,8 +308,9 @@ def fit(
     all runs. `trainable` maps a model to a tree of booleans for its leaves; by
     default every inexact array is trained. An interrupt from the keyboard ends the loop
     with what has been found so far and marks the runs `interrupted`. A batch that would
-    take more than `memory_budget` bytes (by default, half of the device's memory) is cut
-    into equal parts that are trained one after the other.
+    take more than `memory_budget` bytes is cut into equal parts that are trained one after
+    the other; by default that is half of the device's memory, and on a CPU what its caches
+    hold, where runs do not share a stream.
     """
     streamed = not isinstance(train, Data)
     if streamed and schedule.batch_size is None:
@@ -332,7 +333,7 @@ def fit(
     params, fixed, hyper, keys = _replicated((params, fixed, hyper, keys), valid)
     batch = _Batch(program, params, fixed, train, valid, hyper, keys)
     with jax.default_matmul_precision("highest"):
-        pieces = cut(len(batch), memory_budget, batch.windows, batch.run_bytes)
+        pieces = cut(len(batch), memory_budget, batch.windows, batch.run_bytes, shared=streamed)
         if len(pieces) == 1:
             return _train(batch, progress, skip=False)
         parts: list[Fits] = []
