@@ -1,19 +1,21 @@
 """What the paper leaves open, measured: the evidence behind docs/results/open-choices.md.
 
-    python benchmarks/open_choices.py            # about twenty minutes on two cores
+    python benchmarks/open_choices.py            # about forty minutes on two cores
 
 Lorenz-63, four seeds, one backbone an arm: how the backbone penalty scales beside mean losses,
 how the sd head is linked, which residuals give a point estimate its sd, and how long a run is
 waited for. PM2.5 and OU, ten seeds, all backbones: where weights and beliefs start. Each reading
-is held against the paper's figure for the same arm. Writes docs/results/open-choices.json.
+is held against the paper's figure for the same arm. At four seeds, where the equivariance probe
+may have been run. Writes docs/results/open-choices.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -37,10 +39,12 @@ from scrollmt.numerics import LOG_SQRT_2PI
 from scrollmt.objective import Data
 from scrollmt.paper import published
 from scrollmt.paper.jobs import environment, execute, make_job
+from scrollmt.paper.probes import equivariance
 from scrollmt.paper.protocol import PROTOCOL
 from scrollmt.paper.tables import select
 from scrollmt.predictive import GaussianLaw
 
+Record = dict[str, Any]
 SEEDS = PROTOCOL.seeds[:4]
 METRICS = ("reg_nll", "evt_nll", "ord_nll", "reg_calerr", "evt_acc_pct")
 OUT = Path(__file__).resolve().parent.parent / "docs" / "results" / "open-choices.json"
@@ -72,6 +76,16 @@ START_ARMS = (
 )
 PATIENCE = (10, 20, 30, 60)
 PATIENCE_ARMS = {"scroll-diag": "tanh+ln", "scroll-none": "tanh", "map-probit": "tanh"}
+# Where the equivariance probe may have been run, and from which sds.
+SCALED: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "Lorenz-63, tanh+ln": ("lorenz63", "tanh+ln", {}),
+    "Lorenz-63, tanh+ln, sds at exp(-1)": ("lorenz63", "tanh+ln", {"initial_log_sd": -1.0}),
+    "Lorenz-63, tanh+ln, patience 10 scores": ("lorenz63", "tanh+ln", {"patience": 10}),
+    "Lorenz-63, tanh": ("lorenz63", "tanh", {}),
+    "PM2.5, relu": ("pm25", "relu", {}),
+    "PM2.5, tanh+ln": ("pm25", "tanh+ln", {}),
+    "OU, tanh": ("ou", "tanh", {}),
+}
 LINKS: dict[str, Callable[[Array], Array]] = {"exp": jnp.exp, "softplus": jax.nn.softplus}
 
 
@@ -141,16 +155,26 @@ def selected(arm: str, corpus: str, **changes: Any) -> dict[str, float]:
     return found
 
 
-def missed(log_sd: float, steps: int) -> float:
-    """By how much a fit at targets times eight misses the mapped one of c = 1, in nats."""
-    protocol = replace(PROTOCOL, initial_log_sd=log_sd, steps=steps)
-
-    def total(corpus: str) -> float:
-        job = make_job(corpus, "scroll-diag", "tanh+ln", protocol, seeds=SEEDS)
-        rows = execute(job, protocol).rows.values()
-        return float(np.mean([sum(row[m] for m in METRICS[:3]) for (row,) in rows]))
-
-    return total("lorenz63*8") - math.log(8.0) - total("lorenz63")
+def missed(corpus: str, backbone: str, **changes: Any) -> dict[str, float]:
+    """By how much a fit at targets times eight misses the mapped one, in nats, and which share
+    of that each remedy takes away."""
+    protocol = replace(PROTOCOL, **changes)
+    job = make_job(corpus, equivariance.NAME, backbone, protocol, seeds=SEEDS)
+    gaps: dict[str, list[float]] = {}
+    for rows in execute(job, protocol).rows.values():
+        totals = {}
+        for row in rows:
+            setting = json.loads(row["setting"])
+            nll = sum(row[m] for m in METRICS[:3]) - math.log(setting["factor"])
+            totals[setting["variant"], setting["factor"]] = nll
+        for (variant, factor), total in totals.items():
+            if factor == equivariance.UP:
+                gap = total - totals[equivariance.COLD, 1.0]
+                gaps.setdefault(variant, []).append(gap)
+    mean = {variant: float(np.mean(values)) for variant, values in gaps.items()}
+    cold = mean.pop(equivariance.COLD)
+    shares = {variant: 100.0 * (1.0 - gap / cold) for variant, gap in mean.items()}
+    return {"gap": cold, **shares}
 
 
 def measure(arm: str, backbone: str, **changes: Any) -> dict[str, float]:
@@ -159,11 +183,11 @@ def measure(arm: str, backbone: str, **changes: Any) -> dict[str, float]:
     return {m: float(np.mean([r[0][m] for r in rows.values()])) for m in METRICS}
 
 
-def shown(record: dict[str, Any], metrics: Sequence[str]) -> str:
+def shown(record: Record, metrics: Sequence[str]) -> str:
     return " / ".join(f"{record[m]:.3f}" for m in metrics)
 
 
-def as_table(records: list[dict[str, Any]], choice: str) -> str:
+def as_table(records: list[Record], choice: str) -> str:
     """The readings of one choice as Markdown: a line a reading, a column an arm and corpus."""
     told = [r for r in records if r["choice"] == choice]
     columns = {(r["arm"], r.get("corpus")): r for r in told}
@@ -176,77 +200,94 @@ def as_table(records: list[dict[str, Any]], choice: str) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def held(
+    reading: str, arm: str, ours: dict[str, float], corpus: str = "lorenz63", **names: str
+) -> Record:
+    """A reading's figures beside those that the paper has for the arm."""
+    paper = published.table("full").set_index(["corpus", "arm"]).loc[(corpus, arm)]
+    theirs = {m: float(paper[m]) for m in METRICS}
+    return {"reading": reading, "arm": arm, **names, **ours, "paper": theirs}
+
+
+def penalties(steps: int) -> Iterator[Record]:
+    # The arms count the squared norm whole: half of it is the penalty as written.
+    written = PROTOCOL.backbone_l2 / PENALTY_BESIDE_MEANS
+    for arm, backbone in POINT_ARMS.items():
+        for words, factor in PENALTIES.items():
+            ours = measure(arm, backbone, backbone_l2=written * factor, steps=steps)
+            yield held(words, arm, ours)
+        objective = partial(heads_too, objective=ARMS[arm].objective)
+        heavy = register(replace(ARMS[arm], name=f"open-heads-{arm}", objective=objective))
+        ours = measure(heavy.name, backbone, backbone_l2=written, steps=steps)
+        yield held("as written, on the heads' weights too", arm, ours)
+
+
+def links(steps: int) -> Iterator[Record]:
+    for link, offset in itertools.product(LINKS, (False, True)):
+        words = f"{link} with{'' if offset else 'out'} an offset"
+        heads = partial(linked_heads, link=link, offset=offset)
+        made = register(Arm(f"open-{link}-{offset}", words, heads=heads, objective=summed_nll))
+        yield held(words, "mle-sigma-ce", measure(made.name, "tanh+ln", steps=steps))
+
+
+def point_sds(steps: int) -> Iterator[Record]:
+    arm = "map-probit"
+    made = register(replace(ARMS[arm], name=f"open-{arm}", finish=training_spread))
+    yield held("training residuals", arm, measure(made.name, "tanh", steps=steps))
+
+
+def starts(steps: int) -> Iterator[Record]:
+    for words, changes in STARTS.items():
+        for corpus, arm in START_ARMS:
+            ours = selected(arm, corpus, steps=steps, **changes)
+            yield held(words, arm, ours, corpus, corpus=corpus)
+
+
+def patiences(steps: int) -> Iterator[Record]:
+    for patience in PATIENCE:
+        for arm, backbone in PATIENCE_ARMS.items():
+            ours = measure(arm, backbone, patience=patience, steps=steps)
+            yield held(f"{patience} scores", arm, ours)
+
+
+def scalings(steps: int) -> Iterator[Record]:
+    for words, (corpus, backbone, changes) in SCALED.items():
+        yield {"reading": words, **missed(corpus, backbone, steps=steps, **changes)}
+
+
+CHOICES: dict[str, Callable[[int], Iterator[Record]]] = {
+    "penalty beside mean losses": penalties,
+    "link of the sd head": links,
+    "sd of a point estimate": point_sds,
+    "starting values": starts,
+    "patience": patiences,
+    "targets times 8": scalings,
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--show", type=Path, help="print the tables of a file and stop")
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--steps", type=int, default=PROTOCOL.steps)
+    parser.add_argument("--only", choices=CHOICES, help="measure one choice, keep the others")
     options = parser.parse_args()
     if options.show is not None:
         records = json.loads(options.show.read_text())["records"]
         for choice in ("penalty beside mean losses", "starting values", "patience"):
             print(f"{choice}\n\n{as_table(records, choice)}\n")
         return
-    paper = published.table("full").set_index(["corpus", "arm"]).loc["lorenz63"]
-    found: list[dict[str, Any]] = []
-
-    def tell(choice: str, reading: str, arm: str, ours: dict[str, float]) -> None:
-        theirs = {m: float(paper.loc[arm, m]) for m in METRICS}
-        found.append({"choice": choice, "reading": reading, "arm": arm, **ours, "paper": theirs})
-        shown = "  ".join(f"{m} {ours[m]:.3f} [{theirs[m]:g}]" for m in METRICS)
-        print(f"{choice}: {reading}, {arm}: {shown}", flush=True)
-        save()
-
-    def save() -> None:
-        content = {"environment": environment(), "seeds": SEEDS, "records": found}
-        options.out.write_text(json.dumps(content, indent=1) + "\n")
-
-    for arm, backbone in POINT_ARMS.items():
-        for words, factor in PENALTIES.items():
-            # The arms count the squared norm whole: half of it is the penalty as written.
-            written = PROTOCOL.backbone_l2 / PENALTY_BESIDE_MEANS
-            ours = measure(arm, backbone, backbone_l2=written * factor, steps=options.steps)
-            tell("penalty beside mean losses", words, arm, ours)
-        heavy = register(
-            replace(
-                ARMS[arm],
-                name=f"open-heads-{arm}",
-                objective=partial(heads_too, objective=ARMS[arm].objective),
-            )
-        )
-        ours = measure(heavy.name, backbone, backbone_l2=written, steps=options.steps)
-        tell("penalty beside mean losses", "as written, on the heads' weights too", arm, ours)
-    for link in LINKS:
-        for offset in (False, True):
-            words = f"{link} with{'' if offset else 'out'} an offset"
-            heads = partial(linked_heads, link=link, offset=offset)
-            made = register(Arm(f"open-{link}-{offset}", words, heads=heads, objective=summed_nll))
-            ours = measure(made.name, "tanh+ln", steps=options.steps)
-            tell("link of the sd head", words, "mle-sigma-ce", ours)
-    for name in ("map-probit",):
-        made = register(replace(ARMS[name], name=f"open-{name}", finish=training_spread))
-        ours = measure(made.name, "tanh", steps=options.steps)
-        tell("sd of a point estimate", "training residuals", name, ours)
-    paper_of = published.table("full").set_index(["corpus", "arm"])
-    for words, changes in STARTS.items():
-        for corpus, arm in START_ARMS:
-            ours = selected(arm, corpus, steps=options.steps, **changes)
-            theirs = {m: float(paper_of.loc[(corpus, arm), m]) for m in METRICS}
-            shown = "  ".join(f"{m} {v:.3f}" for m, v in ours.items())
-            print(f"starting values: {words}, {arm} on {corpus}: {shown}", flush=True)
-            line = {"choice": "starting values", "reading": words, "arm": arm, "corpus": corpus}
-            found.append({**line, **ours, "paper": theirs})
-            save()
-    for patience in PATIENCE:
-        for arm, backbone in PATIENCE_ARMS.items():
-            ours = measure(arm, backbone, patience=patience, steps=options.steps)
-            tell("patience", f"{patience} scores", arm, ours)
-    for log_sd in (-2.0, -1.0):
-        gap = missed(log_sd, options.steps)
-        print(f"gap at targets times 8, sds at exp({log_sd:g}): {gap:.3f} [0.216]", flush=True)
-        words = f"sds at exp({log_sd:g})"
-        found.append({"choice": "gap at targets times 8", "reading": words, "gap": gap})
-        save()
+    found: list[Record] = []
+    if options.only is not None:
+        known = json.loads(options.out.read_text())["records"]
+        found = [record for record in known if record["choice"] != options.only]
+    for choice in [options.only] if options.only else CHOICES:
+        for record in CHOICES[choice](options.steps):
+            found.append({"choice": choice, **record})
+            figures = "  ".join(f"{k} {v:.3f}" for k, v in record.items() if isinstance(v, float))
+            print(f"{choice}: {record['reading']}, {record.get('arm', '')}: {figures}", flush=True)
+            content = {"environment": environment(), "seeds": SEEDS, "records": found}
+            options.out.write_text(json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":
