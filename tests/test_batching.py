@@ -302,8 +302,8 @@ def test_a_cpu_is_given_what_its_caches_hold(monkeypatch: pytest.MonkeyPatch) ->
         return [len(part) for part in parts]
 
     assert [len(p) for p in budget.cut(60, math.inf, 10**6, lambda: 10**6)] == [60]
-    assert sizes(1e6) == [20] * 3  # 24 would fit, and three equal parts are as few
-    assert sizes(1e5) == [60]
+    assert sizes(3e6) == [20] * 3  # 21 would fit, and three equal parts are as few
+    assert sizes(1e6) == [60]
     assert sizes(50e6) == [8] * 8  # no run fits, and a core still has a few
     assert sizes(50e6, windows=5000) == [60]
     assert sizes(50e6, shared=True) == [60]

@@ -30,7 +30,7 @@ _FEW_WINDOWS = {"cpu": 10_000}
 _FEW_WINDOWS_ELSEWHERE = 1_000_000
 # A CPU is fastest while what the runs of a batch keep alive stays in its caches, as long as every
 # core has a few of them to take turns with (measured, see docs/results/speed.md).
-_CACHED_BYTES_PER_CORE = 12e6
+_CACHED_BYTES_PER_CORE = 32e6
 _RUNS_PER_CORE = 4
 
 
