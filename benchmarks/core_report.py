@@ -190,8 +190,8 @@ Every figure on this page was computed by `python benchmarks/core.py report` fro
 frozen corpus: it subtracts what the simulator's own law scores on our test windows and adds what
 it scores on average over redraws (`python benchmarks/core.py redraws`, table below). It applies to
 NLLs only; the paper's own draw is unknown and keeps its luck. The preset of these runs scored
-validation at every step and drew smaller first weights than it does now (the starting values of a
-prototype, in [open-choices.md](open-choices.md)); [the comparison](main.md) has it as it is.
+validation at every step and drew its first weights otherwise than it does now (as a prototype did,
+see [open-choices.md](open-choices.md)); [the comparison](main.md) has it as it is.
 
 {_table(selected[columns])}
 

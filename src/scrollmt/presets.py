@@ -59,7 +59,7 @@ class Preset:
     `scale_targets` divides Gaussian targets by their sd for training; laws always come
     back in the user's units. Every candidate is run from `starts` starting values; the
     best `committee` runs on a task's own validation NLL speak for that task, and None
-    lets the best run on the sum speak for all. `begin` is where beliefs start.
+    lets the best run on the sum speak for all. `begin` is where weights and beliefs start.
     """
 
     name: str
