@@ -14,6 +14,7 @@ from scrollmt.backbone import (
     LAYER_NORM_EPS,
     PAPER_BACKBONES,
     PAPER_WIDTH,
+    Columns,
     Dense,
     layer_norm,
     paper_backbone,
@@ -125,3 +126,43 @@ def test_unknown_names_are_refused_with_the_choices() -> None:
         paper_backbone("silu", 3, key)
     with pytest.raises(ValueError, match=r"unknown activation 'swish'.*'silu'"):
         Dense(3, (4,), activation="swish", bias=False, norm=False, key=key)
+
+
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize(("width", "triangular"), [(70, True), (50, False), (9, True)])
+def test_what_columns_read_has_the_value_and_the_slope_of_the_formula(
+    norm: bool, width: int, triangular: bool
+) -> None:
+    """All features at once, in the order that is fast, against one feature vector at a time."""
+    rng = np.random.default_rng(0)
+    roots = rng.normal(size=(2, width, width))
+    with jax.enable_x64(True):
+        asked = (
+            jnp.asarray(rng.normal(size=(width, 40))),
+            jnp.asarray(rng.normal(size=(3, width))),
+            jnp.asarray(rng.normal(size=(1, width))),
+            jnp.asarray(np.triu(roots) if triangular else roots),
+        )
+        weights = [jnp.asarray(rng.normal(size=(rows, 40))) for rows in (3, 1, 2)]
+
+        def read(z: jax.Array, *rows: jax.Array) -> list[jax.Array]:
+            return [*Columns(z, norm=norm).read(*rows, triangular=triangular)]
+
+        def formula(z: jax.Array, *rows: jax.Array) -> list[jax.Array]:
+            psi = layer_norm(z.T) if norm else z.T
+            spread = jnp.einsum("gfh,nh->gfn", rows[2], psi)
+            return [rows[0] @ psi.T, rows[1] @ (psi * psi).T, jnp.sum(spread**2, axis=1)]
+
+        def slopes(function: Callable[..., list[jax.Array]]) -> list[jax.Array]:
+            def total(*asked: jax.Array) -> jax.Array:
+                parts = zip(weights, function(*asked), strict=True)
+                return sum((jnp.sum(w * part) for w, part in parts), jnp.zeros(()))
+
+            *others, d_roots = jax.grad(total, argnums=(0, 1, 2, 3))(*asked)
+            # Below the diagonal there is nothing to move.
+            return [*others, jnp.triu(d_roots) if triangular else d_roots]
+
+        for got, want in zip(
+            [*read(*asked), *slopes(read)], [*formula(*asked), *slopes(formula)], strict=True
+        ):
+            np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)

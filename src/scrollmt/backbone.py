@@ -18,6 +18,7 @@ $$a^\top\psi_n = r_n (a - \bar a)^\top z_n, \qquad
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -38,6 +39,8 @@ PAPER_WIDTH = 50
 LAYER_NORM_EPS = 1e-5
 # A matrix with fewer rows than this is thin: a product with it costs what reading the other costs.
 _THIN = 16
+_ROWS_AT_ONCE = 16
+_STEPS = 4
 
 
 def layer_norm(z: Float[Array, "*s H"]) -> Float[Array, "*s H"]:
@@ -69,13 +72,30 @@ def constant_row(value: float, like: Float[Array, " H"]) -> Float[Array, "1 H"]:
     return (value + 0.0 * jax.lax.stop_gradient(like))[None]
 
 
-def _column_sums(terms: Float[Array, "G H N"]) -> Float[Array, "G N"]:
-    """The sum of each column, as one product: XLA's own reductions are slow on a CPU."""
-    groups, width, windows = terms.shape
-    if not groups:
-        return jnp.zeros((0, windows), terms.dtype)
-    ones = jnp.kron(jnp.eye(groups, dtype=terms.dtype), constant_row(1.0, terms[0, :, 0]))
-    return ones @ terms.reshape(groups * width, windows)
+def _squared_norms(spread: Float[Array, "G F N"]) -> Float[Array, "G N"]:
+    """The sum of squares of each column: sums of a few rows at a time, again and again.
+
+    Written out they are one pass over the rows; XLA's own reductions are slow on a CPU.
+    """
+    terms = spread * spread
+    while (rows := terms.shape[1]) > 1:
+        step = -(-rows // _ROWS_AT_ONCE)
+        terms = jnp.pad(terms, ((0, 0), (0, -rows % step), (0, 0)))
+        terms = functools.reduce(
+            jnp.add, [terms[:, i : i + step] for i in range(0, terms.shape[1], step)]
+        )
+    return terms[:, 0]
+
+
+def _stairs(rows: int, width: int, triangular: bool) -> list[tuple[int, int, int]]:
+    """Where roots are not zero: from row to row, and from which column on.
+
+    The steps of a triangle save three eighths of a product; smaller ones save less than they cost.
+    """
+    if not triangular or width < 8 * _STEPS:
+        return [(0, rows, 0)]
+    edges = [round(step * width / _STEPS) for step in range(_STEPS + 1)]
+    return [(low, high, low) for low, high in itertools.pairwise(edges)]
 
 
 class _Read(NamedTuple):
@@ -87,35 +107,35 @@ class _Read(NamedTuple):
     var: Any
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _products(
     centred: bool,
+    triangular: bool,
     z: Float[Array, "H N"],
     linear: Float[Array, "L H"],
     square: Float[Array, "S H"],
     roots: Float[Array, "G F H"],
 ) -> _Read:
-    """`linear @ z`, `square @ (z - m)**2` and the columns' squared norms under each root.
+    """`linear @ z`, `square @ (z - m)**2` and the squared norms of `root @ (z - m)`.
 
-    m is the mean of each column if `centred`, else zero; roots then do not see that mean.
+    m is the mean of each column if `centred`, else zero. What is below the diagonal of
+    `triangular` roots is never read.
     The derivative is written out because the order of the thin products, and what is kept
     for the way back, decide the time of a training step. A quadratic form would save one
     product, but its value can lose all digits, and its sign, to rounding; a norm cannot.
     """
-    return _products_fwd(centred, z, linear, square, roots)[0]
+    return _products_fwd(centred, triangular, z, linear, square, roots)[0]
 
 
 def _products_fwd(
-    centred: bool, z: Array, linear: Array, square: Array, roots: Array
+    centred: bool, triangular: bool, z: Array, linear: Array, square: Array, roots: Array
 ) -> tuple[_Read, Any]:
-    groups, size, width = roots.shape
-    count = linear.shape[0]
-    spread = (roots.reshape(groups * size, width) @ z).reshape(groups, size, z.shape[1])
-    spreads = _column_sums(spread * spread)
     if not centred:
         squared = z * z
+        spread, spreads = _spread(triangular, z, roots)
         read = _Read(linear @ z, square @ squared, spreads, None)
         return read, (z, None, squared, None, spread, linear, square, roots)
+    count, width = linear.shape
     average = constant_row(1.0 / width, z[:, 0])
     # `square @ z` is needed on the way back only, and is nearly free within the same product.
     lines = jnp.concatenate([linear, square, average]) @ z
@@ -123,11 +143,55 @@ def _products_fwd(
     squared = (z - mean) ** 2
     squares = jnp.concatenate([square, average]) @ squared
     through = lines[count:-1] - mean * jnp.sum(square, axis=1)[:, None]
+    spread, spreads = _spread(triangular, z - mean, roots)
     read = _Read(lines[:count], squares[:-1], spreads, squares[-1])
     return read, (z, mean, squared, through, spread, linear, square, roots)
 
 
-def _products_bwd(centred: bool, kept: Any, cotangents: _Read) -> tuple[Array, ...]:
+def _spread(
+    triangular: bool, deviation: Float[Array, "H N"], roots: Float[Array, "G F H"]
+) -> tuple[list[Array], Float[Array, "G N"]]:
+    """The responses of the roots, one array a step of the stairs, and their squared norms."""
+    groups, size, width = roots.shape
+    spreads = jnp.zeros((groups, deviation.shape[1]), deviation.dtype)
+    spread: list[Array] = []
+    if groups:
+        for low, high, first in _stairs(size, width, triangular):
+            rows = roots[:, low:high, first:].reshape(-1, width - first)
+            spread.append((rows @ deviation[first:]).reshape(groups, high - low, -1))
+            spreads = spreads + _squared_norms(spread[-1])
+    return spread, spreads
+
+
+def _spread_cotangents(
+    centred: bool,
+    triangular: bool,
+    deviation: Float[Array, "H N"],
+    spread: list[Array],
+    roots: Float[Array, "G F H"],
+    d_spreads: Float[Array, "G N"],
+) -> tuple[Float[Array, "H N"], Float[Array, "G F H"]]:
+    groups, size, width = roots.shape
+    d_deviation, d_mean = jnp.zeros_like(deviation), jnp.zeros_like(deviation[0])
+    d_roots = []
+    for response, (low, high, first) in zip(spread, _stairs(size, width, triangular), strict=True):
+        d_response = (2.0 * response * d_spreads[:, None]).reshape(-1, deviation.shape[1])
+        rows = roots[:, low:high, first:].reshape(-1, width - first)
+        d_rows = _weight_cotangent(d_response, deviation[first:])
+        before = ((0, 0), (0, 0), (first, 0))
+        d_roots.append(jnp.pad(d_rows.reshape(groups, high - low, width - first), before))
+        if centred:  # one more column for the mean of the others, which a deviation does not have
+            rows = jnp.concatenate([rows, jnp.sum(rows, axis=1, keepdims=True) / width], axis=1)
+        pulled = _feature_cotangent(rows, d_response)
+        d_deviation = d_deviation + jnp.pad(pulled[: width - first], ((first, 0), (0, 0)))
+        if centred:
+            d_mean = d_mean + pulled[-1]
+    return d_deviation - d_mean, jnp.concatenate(d_roots, axis=1)
+
+
+def _products_bwd(
+    centred: bool, triangular: bool, kept: Any, cotangents: _Read
+) -> tuple[Array, ...]:
     z, mean, squared, through, spread, linear, square, roots = kept
     d_lines, d_squares, d_spreads, d_var = cotangents
     d_linear = _weight_cotangent(d_lines, z)
@@ -147,10 +211,11 @@ def _products_bwd(centred: bool, kept: Any, cotangents: _Read) -> tuple[Array, .
     if rows.shape[0]:
         d_z = d_z + 2.0 * deviation * _feature_cotangent(rows, d_rows)
     d_roots = jnp.zeros_like(roots)
-    if roots.size:
-        d_spread = (2.0 * spread * d_spreads[:, None]).reshape(-1, z.shape[1])
-        d_z = d_z + _feature_cotangent(roots.reshape(-1, z.shape[0]), d_spread)
-        d_roots = _weight_cotangent(d_spread, z).reshape(roots.shape)
+    if spread:
+        pulled, d_roots = _spread_cotangents(
+            centred, triangular, deviation, spread, roots, d_spreads
+        )
+        d_z = d_z + pulled
     return d_z, d_linear, d_square, d_roots
 
 
@@ -168,17 +233,21 @@ class Columns(eqx.Module):
         linear: Float[Array, "L H"],
         square: Float[Array, "S H"],
         roots: Float[Array, "G F H"],
+        *,
+        triangular: bool = False,
     ) -> tuple[Float[Array, "L N"], Float[Array, "S N"], Float[Array, "G N"]]:
-        """`linear @ psi`, `square @ psi**2` and the squared norms of `roots @ psi`."""
+        """`linear @ psi`, `square @ psi**2` and the squared norms of `roots @ psi`.
+
+        Roots that are upper `triangular` save a part of their products.
+        """
         if not self.norm:
-            return _products(False, self.z, linear, square, roots)[:3]
+            return _products(False, triangular, self.z, linear, square, roots)[:3]
         # Rows that add to zero do not see the mean of a column.
         linear = linear - jnp.mean(linear, axis=-1, keepdims=True)
-        roots = roots - jnp.mean(roots, axis=-1, keepdims=True)
         # The variance is read by a row of its own, and a product with that one row alone is
         # slower on a CPU than one with two.
         asked = square if square.shape[0] else jnp.zeros_like(linear[:1])
-        lines, squares, spreads, var = _products(True, self.z, linear, asked, roots)
+        lines, squares, spreads, var = _products(True, triangular, self.z, linear, asked, roots)
         squares = squares[: square.shape[0]]
         shrink = jax.lax.rsqrt(var + LAYER_NORM_EPS)
         return shrink * lines, shrink * shrink * squares, shrink * shrink * spreads

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -58,6 +58,8 @@ class AbstractBelief(eqx.Module):
     """A Gaussian over `H` weights (or, for `Point`, `R` rows of them)."""
 
     mu: eqx.AbstractVar[Float[Array, "*R H"]]
+    # Whether its roots, if any, have nothing below the diagonal.
+    triangular: ClassVar[bool] = True
 
     @classmethod
     @abc.abstractmethod

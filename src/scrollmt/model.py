@@ -74,7 +74,10 @@ class Model(AbstractModel):
     def project(self, x: Float[Array, "N D"]) -> dict[str, tuple[Array, Array]]:
         """`(mean, var)` of every task's latent line, the rows of all beliefs in one product."""
         asked = {name: task.belief.rows() for name, task in self.tasks.items()}
-        read = self._columns(x).read(*map(jnp.concatenate, zip(*asked.values(), strict=True)))
+        read = self._columns(x).read(
+            *map(jnp.concatenate, zip(*asked.values(), strict=True)),
+            triangular=all(task.belief.triangular for task in self.tasks.values()),
+        )
         # Where the responses to each task's rows end, for the three kinds of rows.
         ends = [np.cumsum([len(r) for r in kind]) for kind in zip(*asked.values(), strict=True)]
         shares = zip(*(jnp.split(a, e[:-1]) for a, e in zip(read, ends, strict=True)), strict=True)
