@@ -1,12 +1,12 @@
 """What the paper leaves open, measured: the evidence behind docs/results/open-choices.md.
 
-    python benchmarks/open_choices.py            # about forty minutes on two cores
+    python benchmarks/open_choices.py            # about an hour on two cores
 
 Lorenz-63, four seeds, one backbone an arm: how the backbone penalty scales beside mean losses,
 how the sd head is linked, which residuals give a point estimate its sd, and how long a run is
 waited for. PM2.5 and OU, ten seeds, all backbones: where weights and beliefs start. Each reading
 is held against the paper's figure for the same arm. At four seeds, where the equivariance probe
-may have been run. Writes docs/results/open-choices.json.
+may have been run, and what clipped gradients would change. Writes docs/results/open-choices.json.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from scrollmt.arms import ARMS, Arm, register
 from scrollmt.arms.base import STATE, map_runs, root_mean_square
 from scrollmt.arms.weighted import PENALTY_BESIDE_MEANS, Spread, cross_entropy, summed_nll
 from scrollmt.backbone import PAPER_BACKBONES
-from scrollmt.fit import Hyper, Objective
+from scrollmt.fit import Hyper, Objective, Schedule
 from scrollmt.heads import AbstractHead
 from scrollmt.model import Model
 from scrollmt.numerics import LOG_SQRT_2PI
@@ -40,7 +40,7 @@ from scrollmt.objective import Data
 from scrollmt.paper import published
 from scrollmt.paper.jobs import environment, execute, make_job
 from scrollmt.paper.probes import equivariance
-from scrollmt.paper.protocol import PROTOCOL
+from scrollmt.paper.protocol import PROTOCOL, Protocol
 from scrollmt.paper.tables import select
 from scrollmt.predictive import GaussianLaw
 
@@ -86,7 +86,28 @@ SCALED: dict[str, tuple[str, str, dict[str, Any]]] = {
     "PM2.5, tanh+ln": ("pm25", "tanh+ln", {}),
     "OU, tanh": ("ou", "tanh", {}),
 }
+# The longest gradient of a run, where one is set, and how long the run is waited for.
+CLIPS: dict[str, dict[str, Any]] = {
+    "as they are": {},
+    "clipped at 10": {"clip": 10.0},
+    "clipped at 1,000": {"clip": 1000.0},
+    "clipped at 1,000, patience 100 scores": {"clip": 1000.0, "patience": 100},
+}
+CLIP_ARMS = {"scroll-diag": "tanh+ln", "scroll-none": "tanh", "scroll-full": "tanh"}
 LINKS: dict[str, Callable[[Array], Array]] = {"exp": jnp.exp, "softplus": jax.nn.softplus}
+
+
+@dataclass(frozen=True)
+class Clipped(Protocol):
+    """The protocol with gradients that may be clipped."""
+
+    clip: float | None = None
+
+    def schedule(self) -> Schedule:
+        return replace(super().schedule(), clip=self.clip)
+
+
+READING = Clipped()
 
 
 class Linked(Spread):
@@ -140,7 +161,7 @@ def heads_too(
 
 def selected(arm: str, corpus: str, **changes: Any) -> dict[str, float]:
     """An arm on all backbones, one chosen at each seed; of the state its noise and precision."""
-    protocol = replace(PROTOCOL, **changes)
+    protocol = replace(READING, **changes)
     rows = []
     for backbone in PAPER_BACKBONES:
         job = make_job(corpus, arm, backbone, protocol)
@@ -158,7 +179,7 @@ def selected(arm: str, corpus: str, **changes: Any) -> dict[str, float]:
 def missed(corpus: str, backbone: str, **changes: Any) -> dict[str, float]:
     """By how much a fit at targets times eight misses the mapped one, in nats, and which share
     of that each remedy takes away."""
-    protocol = replace(PROTOCOL, **changes)
+    protocol = replace(READING, **changes)
     job = make_job(corpus, equivariance.NAME, backbone, protocol, seeds=SEEDS)
     gaps: dict[str, list[float]] = {}
     for rows in execute(job, protocol).rows.values():
@@ -177,9 +198,9 @@ def missed(corpus: str, backbone: str, **changes: Any) -> dict[str, float]:
     return {"gap": cold, **shares}
 
 
-def measure(arm: str, backbone: str, **changes: Any) -> dict[str, float]:
-    protocol = replace(PROTOCOL, **changes)
-    rows = execute(make_job("lorenz63", arm, backbone, protocol, seeds=SEEDS), protocol).rows
+def measure(arm: str, backbone: str, corpus: str = "lorenz63", **changes: Any) -> dict[str, float]:
+    protocol = replace(READING, **changes)
+    rows = execute(make_job(corpus, arm, backbone, protocol, seeds=SEEDS), protocol).rows
     return {m: float(np.mean([r[0][m] for r in rows.values()])) for m in METRICS}
 
 
@@ -255,6 +276,24 @@ def scalings(steps: int) -> Iterator[Record]:
         yield {"reading": words, **missed(corpus, backbone, steps=steps, **changes)}
 
 
+def clips(steps: int) -> Iterator[Record]:
+    for words, changes in CLIPS.items():
+        for arm, backbone in CLIP_ARMS.items():
+            ours = measure(arm, backbone, steps=steps, **changes)
+            yield held(words, arm, ours, corpus="lorenz63")
+            # In units of the target's sd, for which the paper prints no table.
+            ours = measure(arm, backbone, "lorenz63-std", steps=steps, **changes)
+            yield {"reading": words, "arm": f"{arm}, standardised", **ours}
+        for arm in ("scroll-diag", "scroll-full"):
+            ours = selected(arm, "pm25", steps=steps, **changes)
+            yield held(words, arm, ours, "pm25", corpus="pm25")
+
+
+def clipped_scalings(steps: int) -> Iterator[Record]:
+    for words, changes in CLIPS.items():
+        yield {"reading": words, **missed("lorenz63", "tanh+ln", steps=steps, **changes)}
+
+
 CHOICES: dict[str, Callable[[int], Iterator[Record]]] = {
     "penalty beside mean losses": penalties,
     "link of the sd head": links,
@@ -262,6 +301,8 @@ CHOICES: dict[str, Callable[[int], Iterator[Record]]] = {
     "starting values": starts,
     "patience": patiences,
     "targets times 8": scalings,
+    "clipped gradients": clips,
+    "clipped gradients, targets times 8": clipped_scalings,
 }
 
 

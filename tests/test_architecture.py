@@ -23,6 +23,7 @@ ROOMS = [
     "predictive",
     "laws",
     "joint",
+    "fused",
     "backbone",
     "beliefs",
     "heads",

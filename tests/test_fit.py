@@ -75,6 +75,8 @@ def numpy_adam(
     for t in range(schedule.steps):
         losses.append((stretch * (theta - aim) ** 2).sum())
         slope = 2.0 * stretch * (theta - aim)
+        if schedule.clip is not None:
+            slope = slope * min(1.0, schedule.clip / np.linalg.norm(slope))
         m = schedule.b1 * m + (1.0 - schedule.b1) * slope
         v = schedule.b2 * v + (1.0 - schedule.b2) * slope**2
         ahead = m / (1.0 - schedule.b1 ** (t + 1))
@@ -91,10 +93,12 @@ def numpy_adam(
     return np.array(losses), np.array(scores), averaged
 
 
-@pytest.mark.parametrize("average", [0.0, 0.6])
-def test_every_step_is_adam_with_the_schedule(average: float) -> None:
+@pytest.mark.parametrize(("average", "clip"), [(0.0, None), (0.6, None), (0.0, 1.5)])
+def test_every_step_is_adam_with_the_schedule(average: float, clip: float | None) -> None:
     """Losses, scores and parameters of two runs with rates of their own; the average is kept."""
-    schedule = Schedule(steps=30, warmup=5, final_rate=0.1, average=average, b1=0.8, b2=0.95)
+    schedule = Schedule(
+        steps=30, warmup=5, final_rate=0.1, average=average, b1=0.8, b2=0.95, clip=clip
+    )
     starts, aim = [[1.0, -2.0], [0.3, 4.0]], [0.5, 0.5]
     with jax.enable_x64(True):
         fits = fit(

@@ -10,6 +10,7 @@ coupled, the noise of their labels.
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +75,7 @@ class Model(AbstractModel):
     def project(self, x: Float[Array, "N D"]) -> dict[str, tuple[Array, Array]]:
         """`(mean, var)` of every task's latent line, the rows of all beliefs in one product."""
         asked = {name: task.belief.rows() for name, task in self.tasks.items()}
-        read = self._columns(x).read(
+        read = self._reader(x)(
             *map(jnp.concatenate, zip(*asked.values(), strict=True)),
             triangular=all(task.belief.triangular for task in self.tasks.values()),
         )
@@ -86,10 +87,10 @@ class Model(AbstractModel):
             for name, share in zip(asked, shares, strict=True)
         }
 
-    def _columns(self, x: Float[Array, "N D"]) -> Columns:
+    def _reader(self, x: Float[Array, "N D"]) -> Callable[..., tuple[Array, Array, Array]]:
         if isinstance(self.backbone, Dense):
-            return self.backbone.columns(x)
-        return Columns(self.features(x).T, norm=False)
+            return functools.partial(self.backbone.read, x)
+        return Columns(self.features(x).T, norm=False).read
 
 
 def build(

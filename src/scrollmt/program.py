@@ -53,6 +53,7 @@ class Schedule:
     The rate rises linearly over `warmup` steps and then follows a half cosine down to
     `final_rate` times itself; 1.0 keeps it constant. `average` is the decay of an
     exponential moving average of the parameters, which is then what is scored and kept.
+    A run's gradient that is longer than `clip` is cut to that length.
     """
 
     steps: int = 5000
@@ -65,6 +66,7 @@ class Schedule:
     b1: float = 0.9
     b2: float = 0.999
     eps: float = 1e-8
+    clip: float | None = None
 
     def rate(self, step: Array) -> Array:
         """The share of the learning rate at a step."""
@@ -90,7 +92,10 @@ class Run(eqx.Module):
 
 
 def _optimiser(schedule: Schedule) -> optax.GradientTransformation:
-    return optax.scale_by_adam(b1=schedule.b1, b2=schedule.b2, eps=schedule.eps)
+    adam = optax.scale_by_adam(b1=schedule.b1, b2=schedule.b2, eps=schedule.eps)
+    if schedule.clip is None:
+        return adam
+    return optax.chain(optax.clip_by_global_norm(schedule.clip), adam)
 
 
 def _flat(params: Tree) -> Float[Array, " P"]:

@@ -6,8 +6,8 @@
                     determined it and where it ran
     SHA256SUMS      the digests of the others, readable by `sha256sum -c`
 
-Equal records give equal bytes (with the same liblzma). A float keeps seven significant digits, as
-many as single precision holds; an integer keeps all of its own.
+Equal records give equal bytes (with the same liblzma). A float keeps six significant digits,
+two more than any table prints; an integer keeps all of its own.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _manifest(
 
 
 def load(folder: str | os.PathLike) -> pd.DataFrame:
-    """The frame that was written to a folder, its floats at seven significant digits."""
+    """The frame that was written to a folder, its floats at six significant digits."""
     contents = _read(folder)
     kinds = json.loads(contents[MANIFEST])["columns"]
     columns = zip(kinds.items(), zip(*_lines(contents[RUNS]), strict=True), strict=True)
@@ -189,7 +189,7 @@ def _cell(value: Any) -> str:
         return str(value)
     if value != value:
         return ""
-    return str(int(value)) if value.is_integer() and abs(value) < 2**53 else f"{value:.7g}"
+    return str(int(value)) if value.is_integer() and abs(value) < 2**53 else f"{value:.6g}"
 
 
 def _kind(column: pd.Series) -> str:

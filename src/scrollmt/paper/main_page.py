@@ -248,8 +248,8 @@ def page(
         "## Cost",
         "Seconds a seed, the four backbones added up, grids and ensembles with all of their runs. "
         "One arm after the other was trained at two seeds, a grid at one, with nothing beside it "
-        "on its cores, as one batch a backbone; the second of two equal calls is timed, so "
-        "compilation is not in it.",
+        "on its two cores, all runs of a backbone together; other cores of the machine were at "
+        "work. The second of two equal calls is timed, so compilation is not in it.",
         cost_table(frame),
         "Wall-clock of whole sweeps, compilation included:",
         clock_table(frame, calls),

@@ -38,7 +38,7 @@ def timed_alike(*devices: set[str]) -> str:
     used = set().union(*devices)
     if len(used) > 1:
         raise NotRecorded(f"times on one kind of device, but {', '.join(sorted(used))} mixed")
-    return f"on {used.pop()}, where all runs of a job train as one batch" if used else ""
+    return f"on {used.pop()}, where all runs of a job train together" if used else ""
 
 
 def ratio(top: Estimate, bottom: Estimate) -> Estimate:
