@@ -222,7 +222,7 @@ def as_table(records: list[Record], choice: str) -> str:
 
 
 def held(
-    reading: str, arm: str, ours: dict[str, float], corpus: str = "lorenz63", **names: str
+    reading: str, arm: str, ours: dict[str, float], corpus: str = "lorenz63", /, **names: str
 ) -> Record:
     """A reading's figures beside those that the paper has for the arm."""
     paper = published.table("full").set_index(["corpus", "arm"]).loc[(corpus, arm)]
