@@ -93,6 +93,8 @@ CLIPS: dict[str, dict[str, Any]] = {
     "clipped at 1,000": {"clip": 1000.0},
     "clipped at 1,000, patience 100 scores": {"clip": 1000.0, "patience": 100},
 }
+SCALES, CLIPPED = "targets times 8", "clipped gradients"
+CLIPPED_SCALES = f"{CLIPPED}, {SCALES}"
 CLIP_ARMS = {"scroll-diag": "tanh+ln", "scroll-none": "tanh", "scroll-full": "tanh"}
 LINKS: dict[str, Callable[[Array], Array]] = {"exp": jnp.exp, "softplus": jax.nn.softplus}
 
@@ -217,7 +219,17 @@ def as_table(records: list[Record], choice: str) -> str:
     cells = {(r["reading"], r["arm"], r.get("corpus")): shown(r, METRICS[:4]) for r in told}
     for reading in dict.fromkeys(r["reading"] for r in told):
         lines.append([reading, *(cells[reading, arm, corpus] for arm, corpus in columns)])
-    lines.append(["paper", *(shown(r["paper"], METRICS[:4]) for r in columns.values())])
+    papers = [r.get("paper") for r in columns.values()]
+    lines.append(["paper", *(shown(p, METRICS[:4]) if p else "" for p in papers)])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def as_gaps(records: list[Record], choice: str) -> str:
+    """The readings of a probe of scale as Markdown: the gap, and the shares that remedies take."""
+    told = [r for r in records if r["choice"] == choice]
+    remedies = [name for name in told[0] if name not in ("choice", "reading", "gap")]
+    lines = [["", "gap", *remedies], ["---"] * (len(remedies) + 2)]
+    lines += [[r["reading"], f"{r['gap']:.3f}", *(f"{r[k]:.0f}" for k in remedies)] for r in told]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -300,9 +312,9 @@ CHOICES: dict[str, Callable[[int], Iterator[Record]]] = {
     "sd of a point estimate": point_sds,
     "starting values": starts,
     "patience": patiences,
-    "targets times 8": scalings,
-    "clipped gradients": clips,
-    "clipped gradients, targets times 8": clipped_scalings,
+    SCALES: scalings,
+    CLIPPED: clips,
+    CLIPPED_SCALES: clipped_scalings,
 }
 
 
@@ -315,8 +327,13 @@ def main() -> None:
     options = parser.parse_args()
     if options.show is not None:
         records = json.loads(options.show.read_text())["records"]
-        for choice in ("penalty beside mean losses", "starting values", "patience"):
-            print(f"{choice}\n\n{as_table(records, choice)}\n")
+        known = {record["choice"] for record in records}
+        for choice in ("penalty beside mean losses", "starting values", "patience", CLIPPED):
+            if choice in known:
+                print(f"{choice}\n\n{as_table(records, choice)}\n")
+        for choice in (SCALES, CLIPPED_SCALES):
+            if choice in known:
+                print(f"{choice}\n\n{as_gaps(records, choice)}\n")
         return
     found: list[Record] = []
     if options.only is not None:

@@ -123,6 +123,12 @@ def test_every_step_is_adam_with_the_schedule(average: float, clip: float | None
         assert fits.best_step[run] == fits.steps[run] == 30
 
 
+@pytest.mark.parametrize("clip", [0.0, -1.0, math.nan])
+def test_a_clip_that_lets_nothing_through_is_refused(clip: float) -> None:
+    with pytest.raises(ValueError, match="clip is the longest gradient"):
+        Schedule(clip=clip)
+
+
 def test_the_rate_rises_and_falls_as_described() -> None:
     steps = np.arange(101)
 

@@ -41,8 +41,10 @@ PAPER_WIDTH = 50
 LAYER_NORM_EPS = 1e-5
 # A matrix with fewer rows than this is thin: a product with it costs what reading the other costs.
 _THIN = 16
-_ROWS_AT_ONCE = 16
+# The best of one to six steps at 50 features, by benchmarks/step.py: more steps of a triangle save
+# less than their thinner products cost, and longer sums written out are no faster.
 _STEPS = 4
+_ROWS_AT_ONCE = 16
 
 
 def layer_norm(z: Float[Array, "*s H"]) -> Float[Array, "*s H"]:
@@ -92,7 +94,7 @@ def _squared_norms(spread: Float[Array, "G F N"]) -> Float[Array, "G N"]:
 def _stairs(rows: int, width: int, triangular: bool) -> list[tuple[int, int, int]]:
     """Where roots are not zero: from row to row, and from which column on.
 
-    The steps of a triangle save three eighths of a product; smaller ones save less than they cost.
+    Four steps of a triangle save three eighths of a product.
     """
     if not triangular or width < 8 * _STEPS:
         return [(0, rows, 0)]
@@ -173,6 +175,7 @@ def _spread_cotangents(
     roots: Float[Array, "G F H"],
     d_spreads: Float[Array, "G N"],
 ) -> tuple[Float[Array, "H N"], Float[Array, "G F H"]]:
+    """What the squared norms send back to the deviations, before centring, and to the roots."""
     groups, size, width = roots.shape
     d_deviation, d_mean = jnp.zeros_like(deviation), jnp.zeros_like(deviation[0])
     d_roots = []

@@ -58,8 +58,8 @@ class AbstractBelief(eqx.Module):
     """A Gaussian over `H` weights (or, for `Point`, `R` rows of them)."""
 
     mu: eqx.AbstractVar[Float[Array, "*R H"]]
-    # Whether its roots, if any, have nothing below the diagonal.
-    triangular: ClassVar[bool] = True
+    # Whether its roots have nothing below the diagonal, where they are then never read.
+    triangular: ClassVar[bool] = False
 
     @classmethod
     @abc.abstractmethod
@@ -183,6 +183,7 @@ class Full(AbstractBelief):
     log_diagonal: Float[Array, " H"]
     below: Float[Array, "H H"]
     cov_floor: float = eqx.field(static=True, default=PAPER_COV_FLOOR)
+    triangular: ClassVar[bool] = True
 
     @classmethod
     def init(

@@ -26,7 +26,7 @@ from jaxtyping import Array, Float
 Activation = Callable[[Array], Array]
 
 # Windows that a program of one warp holds at a time, forth and back, and in all on the way back:
-# the best of some twenty settings on an H200 (docs/results/speed.md).
+# the best of the settings tried on an H200 (docs/results/speed.md).
 _FORTH, _BACK = 16, 4
 _WINDOWS_A_PROGRAM = 64
 _ONE_WARP = triton.CompilerParams(num_warps=1)

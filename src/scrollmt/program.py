@@ -68,6 +68,13 @@ class Schedule:
     eps: float = 1e-8
     clip: float | None = None
 
+    def __post_init__(self) -> None:
+        if self.clip is not None and not self.clip > 0.0:
+            raise ValueError(
+                f"clip is the longest gradient that is let through and must be > 0, "
+                f"got {self.clip}; None lets every gradient through"
+            )
+
     def rate(self, step: Array) -> Array:
         """The share of the learning rate at a step."""
         rise = jnp.minimum(1.0, (step + 1.0) / max(1, self.warmup))

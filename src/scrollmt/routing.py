@@ -14,7 +14,7 @@ $1/\sigma_\text{obs}^2$. Features are `(N, H)`; rows of weight zero do not count
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Self
+from typing import Self
 
 import equinox as eqx
 import jax
@@ -35,7 +35,6 @@ class Fixed(AbstractBelief):
 
     mu: Float[Array, " H"]
     root: Float[Array, "F H"]
-    triangular: ClassVar[bool] = False
 
     @classmethod
     def init(
