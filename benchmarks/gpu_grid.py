@@ -4,7 +4,8 @@
     python benchmarks/gpu_grid.py --smoke    # anywhere, tiny
 
 Objective: MSE + l1 event NLL + l2 regime NLL as means over the windows, probit heads, point
-weights, the paper's schedule (Adam 0.03, full batch, at most 5,000 steps, patience 300).
+weights, the paper's schedule (Adam 0.03, full batch, at most 5,000 steps), of which patience and
+the longest gradient can be set.
 Prints, as they come: the time of each batch of 490 runs with compilation, the time of the
 whole grid, single runs one after the other and what 490 of them would take, the device's
 memory, and bytes per step beside the bandwidth reached.
@@ -138,11 +139,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--smoke", action="store_true", help="two seeds, 300 windows, 40 steps")
     parser.add_argument("--sequential", type=int, default=3, help="single runs to time")
+    parser.add_argument("--patience", type=int, default=PAPER.schedule.patience, help="in scores")
+    parser.add_argument("--clip", type=float, default=PAPER.schedule.clip, help="longest gradient")
     parser.add_argument("--only", choices=PAPER_BACKBONES, help="one backbone instead of four")
     parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
     options = parser.parse_args()
     seeds, n, steps = (2, 300, 40) if options.smoke else (10, 6500, PAPER.schedule.steps)
-    schedule = replace(PAPER.schedule, steps=steps)
+    schedule = replace(PAPER.schedule, steps=steps, patience=options.patience, clip=options.clip)
     figures: dict[str, Any] = {"machine": machine()}
     print(figures["machine"], flush=True)
 

@@ -22,7 +22,7 @@ from scrollmt import fused
 from scrollmt.arms.weighted import weighted_sum
 
 STEPS, ROUNDS = 100, 4
-SETTINGS = ((16, 4, 64), (16, 4, 32), (16, 4, 128), (16, 4, 256), (8, 4, 256), (32, 8, 256))
+SETTINGS = ((128, 4, 64), (64, 4, 64), (256, 4, 64), (128, 8, 128))
 
 
 def stepper(runs: dict[str, Any]) -> Any:

@@ -52,6 +52,18 @@ def test_the_kernel_has_the_value_and_the_slope_of_the_formula(
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5 * scale)
 
 
+def test_features_that_are_nearly_alike_keep_their_digits() -> None:
+    """A variance ten thousand times smaller than the square of the mean."""
+    x, weight, linear = given(30)
+    alike = weight[:1] + 0.01 * weight
+    got = fused.lines(jnp.tanh, LAYER_NORM_EPS, x, alike, linear, interpret=True)
+    psi = np.tanh(np.asarray(x, np.float64) @ np.asarray(alike, np.float64).T)
+    centred = psi - psi.mean(axis=1, keepdims=True)
+    centred /= np.sqrt((centred**2).mean(axis=1, keepdims=True) + LAYER_NORM_EPS)
+    want = np.asarray(linear, np.float64) @ centred.T
+    np.testing.assert_allclose(got, want, atol=1e-4 * np.abs(want).max())
+
+
 def test_runs_of_a_batch_do_not_see_each_other() -> None:
     x, weight, linear = given(70)
     batch = [jnp.stack([a, -0.5 * a]) for a in (x, weight, linear)]

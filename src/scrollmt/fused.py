@@ -14,7 +14,7 @@ device than a CUDA one the same function is plain JAX.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -27,7 +27,7 @@ Activation = Callable[[Array], Array]
 
 # Windows that a program of one warp holds at a time, forth and back, and in all on the way back:
 # the best of the settings tried on an H200 (docs/results/speed.md).
-_FORTH, _BACK = 16, 4
+_FORTH, _BACK = 128, 4
 _WINDOWS_A_PROGRAM = 64
 _ONE_WARP = triton.CompilerParams(num_warps=1)
 # Beyond these a program's sums leave the registers.
@@ -46,52 +46,57 @@ def pays(x: Array, linear: Array, square: Array, roots: Array) -> bool:
     )
 
 
-def _features(
-    act: Activation, eps: float | None, z: Float[Array, "T P"], width: int
-) -> tuple[Float[Array, "T P"], Callable[[Array], Array]]:
-    """psi of some windows, and the way back to z; columns from `width` on are padding."""
-    a, pull = jax.vjp(act, z)
-    if eps is None:
-        return a, lambda d_psi: pull(d_psi)[0]
-    real = jax.lax.broadcasted_iota(jnp.int32, z.shape, 1) < width
-
-    def mean(values: Array) -> Array:
-        return (jnp.sum(values, axis=1) / width)[:, None]
-
-    centred = jnp.where(real, a - mean(a), 0.0)
-    shrink = jax.lax.rsqrt(mean(centred * centred) + eps)
-    psi = centred * shrink
-
-    def back(d_psi: Array) -> Array:
-        d_a = shrink * (d_psi - mean(d_psi) - psi * mean(d_psi * psi))
-        return pull(jnp.where(real, d_a, 0.0))[0]
-
-    return psi, back
-
-
-def _columns_of(rows: Any, at: Array) -> list[Float[Array, "T 1"]]:
+def _columns_of(rows: Any, at: Array) -> list[Float[Array, " T"]]:
     """The values of each row at some windows; zero where there is no window."""
     inside = at < rows.shape[1]
-    return [
-        triton.load(rows.at[row, at], mask=inside, other=0.0)[:, None]
-        for row in range(rows.shape[0])
-    ]
+    return [triton.load(rows.at[row, at], mask=inside, other=0.0) for row in range(rows.shape[0])]
 
 
-def _mixed(columns: list[Float[Array, "T 1"]], rows: Any) -> Float[Array, "T P"]:
+def _mixed(columns: Sequence[Array], rows: Sequence[Array]) -> Array:
     """`columns @ rows`, one row after the other: too thin for a matrix product."""
-    terms = [column * rows[k, :][None, :] for k, column in enumerate(columns)]
+    terms = [column * row for column, row in zip(columns, rows, strict=True)]
     return functools.reduce(jnp.add, terms)
 
 
 def _forth_kernel(
-    x: Any, weight: Any, linear: Any, lines: Any, *, act: Activation, eps: float | None, width: int
+    x: Any,
+    weight: Any,
+    linear: Any,
+    lines: Any,
+    *norms: Any,
+    act: Activation,
+    eps: float | None,
+    width: int,
 ) -> None:
+    """One feature of many windows after the other: nothing is added up across threads."""
     at = pl.program_id(0) * _FORTH + jnp.arange(_FORTH)
-    psi, _ = _features(act, eps, _mixed(_columns_of(x, at), weight), width)
-    for row in range(linear.shape[0]):
-        value = jnp.sum(psi * linear[row, :][None, :], axis=1)
-        triton.store(lines.at[row, at], value, mask=at < x.shape[1])
+    columns, inside = _columns_of(x, at), at < x.shape[1]
+    inputs, rows = x.shape[0], linear.shape[0]
+
+    def feature(h: Array | int) -> Array:
+        return act(_mixed(columns, [weight[d, h] for d in range(inputs)]))
+
+    # Differences from one of the features lose no digits where all of them are alike.
+    base = 0.0 if eps is None else feature(0)
+
+    def add(h: Array, totals: tuple[Array, ...]) -> tuple[Array, ...]:
+        a = feature(h) - base
+        terms = [a * linear[row, h] for row in range(rows)]
+        terms += [] if eps is None else [a, a * a]
+        return tuple(total + term for total, term in zip(totals, terms, strict=True))
+
+    nothing = jnp.zeros(_FORTH, jnp.float32)
+    sums = jax.lax.fori_loop(0, width, add, (nothing,) * (rows + 2 * (eps is not None)))
+    shrink = None
+    if eps is not None:
+        mean = sums[rows] / width
+        var = jnp.maximum(sums[rows + 1] / width - mean * mean, 0.0)
+        shrink = jax.lax.rsqrt(var + eps)
+        for row, value in enumerate((shrink, shrink * (base + mean))):
+            triton.store(norms[0].at[row, at], value, mask=inside)
+    for row in range(rows):
+        value = sums[row] if shrink is None else shrink * sums[row]
+        triton.store(lines.at[row, at], value, mask=inside)
 
 
 def _back_kernel(
@@ -99,19 +104,29 @@ def _back_kernel(
     weight: Any,
     linear: Any,
     d_lines: Any,
-    sums: Any,
-    *,
+    *norms_and_sums: Any,
     act: Activation,
-    eps: float | None,
-    width: int,
 ) -> None:
+    """All features of a few windows at a time: what is added up stays in its thread."""
+    *norms, sums = norms_and_sums
     first = pl.program_id(0) * _WINDOWS_A_PROGRAM
+
+    def rows_of(table: Any) -> list[Array]:
+        return [table[row, :][None, :] for row in range(table.shape[0])]
 
     def some(t: Array, totals: tuple[Array, ...]) -> tuple[Array, ...]:
         at = first + t * _BACK + jnp.arange(_BACK)
-        columns, d_columns = _columns_of(x, at), _columns_of(d_lines, at)
-        psi, back = _features(act, eps, _mixed(columns, weight), width)
-        d_z = back(_mixed(d_columns, linear))
+        columns, d_columns = (
+            [column[:, None] for column in _columns_of(rows, at)] for rows in (x, d_lines)
+        )
+        psi, pull = jax.vjp(act, _mixed(columns, rows_of(weight)))
+        if norms:
+            shrink, shift, along = (column[:, None] for column in _columns_of(norms[0], at))
+            psi = shrink * psi - shift
+            d_a = _mixed([shrink * d for d in d_columns], rows_of(linear)) - along * psi
+        else:
+            d_a = _mixed(d_columns, rows_of(linear))
+        (d_z,) = pull(d_a)
         terms = [d_z * column for column in columns] + [psi * column for column in d_columns]
         return tuple(total + term for total, term in zip(totals, terms, strict=True))
 
@@ -131,47 +146,64 @@ def _operands(x: Array, weight: Array, linear: Array) -> tuple[Array, Array, Arr
 
 def _forth(
     act: Activation, eps: float | None, interpret: bool, x: Array, weight: Array, linear: Array
-) -> Float[Array, "L N"]:
-    return pl.pallas_call(
+) -> tuple[Float[Array, "L N"], Float[Array, "M N"]]:
+    """The lines; with a layer norm also by what it shrinks a window, and its mean shrunk."""
+    shapes = [(linear.shape[0], x.shape[0])] + [(2, x.shape[0])] * (eps is not None)
+    made = pl.pallas_call(
         functools.partial(_forth_kernel, act=act, eps=eps, width=weight.shape[0]),
-        out_shape=jax.ShapeDtypeStruct((linear.shape[0], x.shape[0]), jnp.float32),
+        out_shape=[jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes],
         grid=(pl.cdiv(x.shape[0], _FORTH),),
         interpret=interpret,
         compiler_params=_ONE_WARP,
         name="lines_of_features",
     )(*_operands(x, weight, linear))
+    return made[0], made[1] if eps is not None else jnp.zeros((0, x.shape[0]), x.dtype)
 
 
 def _back(
     act: Activation,
-    eps: float | None,
     interpret: bool,
     x: Array,
     weight: Array,
     linear: Array,
+    lines: Array,
+    norms: Array,
     d_lines: Array,
 ) -> tuple[Float[Array, "H D"], Float[Array, "L H"]]:
-    operands = _operands(x, weight, linear)
+    operands = [*_operands(x, weight, linear), d_lines]
+    if norms.shape[0]:
+        # How far a window's slope points along its own features, which a norm takes away.
+        along = norms[:1] * jnp.sum(d_lines * lines, axis=0) / weight.shape[0]
+        operands.append(jnp.concatenate([norms, along]))
     programs = pl.cdiv(x.shape[0], _WINDOWS_A_PROGRAM)
     shape = (1, x.shape[1] + linear.shape[0], operands[1].shape[1])
     sums = pl.pallas_call(
-        functools.partial(_back_kernel, act=act, eps=eps, width=weight.shape[0]),
+        functools.partial(_back_kernel, act=act),
         out_shape=jax.ShapeDtypeStruct((programs, *shape[1:]), jnp.float32),
         grid=(programs,),
         out_specs=pl.BlockSpec(shape, lambda program: (program, 0, 0)),
         interpret=interpret,
         compiler_params=_ONE_WARP,
         name="lines_of_features_back",
-    )(*operands, d_lines)
+    )(*operands)
     total = jnp.sum(sums, axis=0)[:, : weight.shape[0]]
     return total[: x.shape[1]].T, total[x.shape[1] :]
 
 
 def _plain(
     act: Activation, eps: float | None, x: Array, weight: Array, linear: Array
-) -> Float[Array, "L N"]:
-    psi, _ = _features(act, eps, x @ weight.T, weight.shape[0])
-    return linear @ psi.T
+) -> tuple[Float[Array, "L N"], Float[Array, "M N"]]:
+    a = act(weight @ x.T)
+    if eps is None:
+        return linear @ a, a[:0]
+    mean = jnp.mean(a, axis=0)
+    shrink = jax.lax.rsqrt(jnp.mean((a - mean) ** 2, axis=0) + eps)
+    return linear @ (shrink * (a - mean)), jnp.stack([shrink, shrink * mean])
+
+
+def _centred(eps: float | None, linear: Array) -> Array:
+    """Rows that add to zero do not see the mean of a window's features."""
+    return linear if eps is None else linear - jnp.mean(linear, axis=-1, keepdims=True)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1), nondiff_argnames=("interpret",))
@@ -192,31 +224,39 @@ def lines(
 
 def _lines_fwd(
     act: Activation, eps: float | None, x: Array, weight: Array, linear: Array, interpret: bool
-) -> tuple[Array, tuple[Array, Array, Array]]:
-    given = (x, weight, linear)
+) -> tuple[Array, tuple[Array, ...]]:
+    given = (x, weight, _centred(eps, linear))
     kernel = functools.partial(_forth, act, eps, interpret)
     if interpret:
-        return kernel(*given), given
-    plain = functools.partial(_plain, act, eps)
-    return jax.lax.platform_dependent(*given, cuda=kernel, default=plain), given
+        made = kernel(*given)
+    else:
+        plain = functools.partial(_plain, act, eps)
+        made = jax.lax.platform_dependent(*given, cuda=kernel, default=plain)
+    return made[0], (*given, *made)
 
 
 def _lines_bwd(
     act: Activation, eps: float | None, interpret: bool, given: Any, d_lines: Array
 ) -> tuple[Array, Array, Array]:
-    plain = functools.partial(_plain, act, eps)
-    kernel: Callable[..., Any] = functools.partial(_back, act, eps, interpret)
+    def plain(x: Array, weight: Array, linear: Array) -> Array:
+        return _plain(act, eps, x, weight, linear)[0]
 
-    def by_formula(x: Array, weight: Array, linear: Array, d_lines: Array) -> Any:
+    def by_formula(
+        x: Array, weight: Array, linear: Array, lines: Array, norms: Array, d_lines: Array
+    ) -> Any:
         return jax.vjp(functools.partial(plain, x), weight, linear)[1](d_lines)
 
+    kernel: Callable[..., Any] = functools.partial(_back, act, interpret)
     if interpret:
-        slopes = kernel(*given, d_lines)
+        d_weight, d_linear = kernel(*given, d_lines)
     else:
-        slopes = jax.lax.platform_dependent(*given, d_lines, cuda=kernel, default=by_formula)
+        d_weight, d_linear = jax.lax.platform_dependent(
+            *given, d_lines, cuda=kernel, default=by_formula
+        )
+    x, weight, linear, *_ = given
     # Inputs are data as a rule, and then XLA leaves this out.
-    d_x = jax.vjp(lambda x: plain(x, *given[1:]), given[0])[1](d_lines)[0]
-    return d_x, *slopes
+    d_x = jax.vjp(lambda x: plain(x, weight, linear), x)[1](d_lines)[0]
+    return d_x, d_weight, _centred(eps, d_linear)
 
 
 lines.defvjp(_lines_fwd, _lines_bwd)
