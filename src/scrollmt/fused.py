@@ -201,11 +201,6 @@ def _plain(
     return linear @ (shrink * (a - mean)), jnp.stack([shrink, shrink * mean])
 
 
-def _centred(eps: float | None, linear: Array) -> Array:
-    """Rows that add to zero do not see the mean of a window's features."""
-    return linear if eps is None else linear - jnp.mean(linear, axis=-1, keepdims=True)
-
-
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1), nondiff_argnames=("interpret",))
 def lines(
     act: Activation,
@@ -225,7 +220,11 @@ def lines(
 def _lines_fwd(
     act: Activation, eps: float | None, x: Array, weight: Array, linear: Array, interpret: bool
 ) -> tuple[Array, tuple[Array, ...]]:
-    given = (x, weight, _centred(eps, linear))
+    if eps is not None:
+        # Rows that add to zero do not see the mean of a window's features. Normalised features
+        # add to zero themselves, so the slope of the rows needs nothing of the kind.
+        linear = linear - jnp.mean(linear, axis=-1, keepdims=True)
+    given = (x, weight, linear)
     kernel = functools.partial(_forth, act, eps, interpret)
     if interpret:
         made = kernel(*given)
@@ -256,7 +255,7 @@ def _lines_bwd(
     x, weight, linear, *_ = given
     # Inputs are data as a rule, and then XLA leaves this out.
     d_x = jax.vjp(lambda x: plain(x, weight, linear), x)[1](d_lines)[0]
-    return d_x, d_weight, _centred(eps, d_linear)
+    return d_x, d_weight, d_linear
 
 
 lines.defvjp(_lines_fwd, _lines_bwd)
