@@ -25,7 +25,9 @@ STEPS = 20
 SHAPES = {"Lorenz": (WINDOWS, VALID), "PM2.5": (1008, 336)}
 
 
-def trainer(runs: int, rows: tuple[int, int], memory_budget: float | None) -> Callable[[], Any]:
+def trainer(
+    runs: int, rows: tuple[int, int], belief: str, memory_budget: float | None
+) -> Callable[[], Any]:
     """A function that trains a batch for some steps within a budget; None is the default."""
     options = {
         "objective": composed_objective,
@@ -35,7 +37,7 @@ def trainer(runs: int, rows: tuple[int, int], memory_budget: float | None) -> Ca
         "memory_budget": memory_budget,
     }
     train, valid = windows(runs, rows[0], 0), windows(runs, rows[1], 1)
-    batch = models(runs, "tanh+ln", "diag")
+    batch = models(runs, "tanh+ln", belief)
     return lambda: fit(batch, train, valid, **options).best_score
 
 
@@ -43,11 +45,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, nargs="+", default=[10, 49, 196])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--belief", default="diag")
     options = parser.parse_args()
     print(machine())
     for corpus, rows in SHAPES.items():
         for runs in options.runs:
-            ways = {"whole": trainer(runs, rows, math.inf), "parts": trainer(runs, rows, None)}
+            budgets = {"whole": math.inf, "parts": None}
+            ways = {k: trainer(runs, rows, options.belief, b) for k, b in budgets.items()}
             seconds = in_turns(ways, options.rounds, dict.fromkeys(ways, STEPS))
             whole, parts = (1e3 * values.min() / runs for values in seconds.values())
             print(

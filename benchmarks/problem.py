@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import equinox as eqx
@@ -11,7 +12,8 @@ import numpy as np
 
 from scrollmt import Event, Gaussian, Ordinal
 from scrollmt.backbone import PAPER_WIDTH, Dense
-from scrollmt.fit import Schedule, stack
+from scrollmt.budget import cut
+from scrollmt.fit import Batch, Schedule, stack
 from scrollmt.model import Model, build
 from scrollmt.objective import Data, composed_objective, validation_nll
 from scrollmt.program import Program, advance, start, template_of
@@ -54,8 +56,14 @@ def models(
     return stack(made)
 
 
-def stepper(batch: Model, train: Data, valid: Data, steps: int) -> Any:
-    """A function that makes some training steps of all runs, each with its validation score."""
+def stepper(
+    batch: Model, train: Data, valid: Data, steps: int, memory_budget: float | None = math.inf
+) -> Any:
+    """A function that makes some training steps of all runs, each with its validation score.
+
+    Runs go as one batch, or in the parts into which `fit` cuts one for a memory budget; None is
+    what `fit` takes by default.
+    """
     runs = len(train.x)
     params, frozen = eqx.partition(batch, eqx.is_inexact_array)
     fixed, static = eqx.partition(frozen, eqx.is_array)
@@ -70,17 +78,27 @@ def stepper(batch: Model, train: Data, valid: Data, steps: int) -> Any:
         streamed=False,
     )
     hyper = {"learning_rate": jnp.full(runs, 1e-4), "backbone_l2": jnp.full(runs, 0.01)}
+    keys = jax.random.split(jax.random.key(0), runs)
+    whole = Batch(program, params, fixed, train, valid, hyper, keys)
     with jax.default_matmul_precision("highest"):
-        begun = start(program, params, fixed, valid, jax.random.split(jax.random.key(0), runs))
+        pieces = cut(runs, memory_budget, whole.windows, whole.run_bytes)
+        parts = [whole] if len(pieces) == 1 else [whole.take(places) for places in pieces]
+        begun = [start(program, p.params, p.fixed, p.valid, p.keys) for p in parts]
 
     def run() -> Any:
         with jax.default_matmul_precision("highest"):
-            return advance(program, begun, fixed, train, valid, hyper)
+            return [
+                advance(program, runs, p.fixed, p.train, p.valid, p.hyper)
+                for runs, p in zip(begun, parts, strict=True)
+            ]
 
     def memory() -> int:
-        """Bytes that the compiled steps take, arguments included."""
+        """Bytes that the compiled steps of a part take, arguments included."""
+        part = parts[0]
         with jax.default_matmul_precision("highest"):
-            lowered = advance.lower(program, begun, fixed, train, valid, hyper)
+            lowered = advance.lower(
+                program, begun[0], part.fixed, part.train, part.valid, part.hyper
+            )
         analysis = lowered.compile().memory_analysis()
         return analysis.temp_size_in_bytes + analysis.argument_size_in_bytes
 

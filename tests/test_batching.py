@@ -297,14 +297,15 @@ def test_parts_are_equal_and_cover_all_runs(runs: int, room: int, sizes: list[in
 def test_a_cpu_is_given_what_its_caches_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "cores", lambda: 2)
 
-    def sizes(run_bytes: float, windows: int = 10**6, **options: bool) -> list[int]:
-        parts = budget.cut(60, None, windows, lambda: int(run_bytes), **options)
+    def sizes(run_bytes: float, windows: int = 10**6, runs: int = 60, **how: bool) -> list[int]:
+        parts = budget.cut(runs, None, windows, lambda: int(run_bytes), **how)
         return [len(part) for part in parts]
 
     assert [len(p) for p in budget.cut(60, math.inf, 10**6, lambda: 10**6)] == [60]
-    assert sizes(3e6) == [20] * 3  # 21 would fit, and three equal parts are as few
-    assert sizes(1e6) == [60]
-    assert sizes(50e6) == [8] * 8  # no run fits, and a core still has a few
+    assert sizes(3e6) == [15] * 4  # 16 would fit, and four equal parts are as few
+    assert sizes(0.8e6) == [60]
+    assert sizes(50e6) == [2] * 30  # a run fills a core, and both have one
+    assert sizes(50e6, runs=3) == [3]  # two parts of two would compute a run for nothing
     assert sizes(50e6, windows=5000) == [60]
     assert sizes(50e6, shared=True) == [60]
 

@@ -147,7 +147,7 @@ def _run_bytes(program: Program, structure: Any, *leaves: jax.ShapeDtypeStruct) 
 
 
 @dataclass(frozen=True)
-class _Batch:
+class Batch:
     """Runs that are trained together, and what they are trained on."""
 
     program: Program
@@ -161,7 +161,7 @@ class _Batch:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def take(self, places: np.ndarray) -> _Batch:
+    def take(self, places: np.ndarray) -> Batch:
         return replace(
             self,
             params=_pick(self.params, places),
@@ -209,7 +209,7 @@ class _Batch:
         )
 
 
-def _train(batch: _Batch, progress: Progress | None, skip: bool) -> Fits:
+def _train(batch: Batch, progress: Progress | None, skip: bool) -> Fits:
     """Advance all runs of a batch to their ends, or until an interrupt."""
     program = batch.program
     everyone = start(program, batch.params, batch.fixed, batch.valid, batch.keys)
@@ -239,7 +239,7 @@ def _train(batch: _Batch, progress: Progress | None, skip: bool) -> Fits:
     return batch.outcome(_settled(everyone, places, runs), history, interrupted)
 
 
-def _survivors(batch: _Batch, runs: Run) -> np.ndarray | None:
+def _survivors(batch: Batch, runs: Run) -> np.ndarray | None:
     """Which runs make up a batch of half the size, a quarter or less, if leaving pays.
 
     Runs that have ended fill the places that are left, so that few sizes are ever compiled.
@@ -331,7 +331,7 @@ def fit(
         streamed=streamed,
     )
     params, fixed, hyper, keys = _replicated((params, fixed, hyper, keys), valid)
-    batch = _Batch(program, params, fixed, train, valid, hyper, keys)
+    batch = Batch(program, params, fixed, train, valid, hyper, keys)
     with jax.default_matmul_precision("highest"):
         pieces = cut(len(batch), memory_budget, batch.windows, batch.run_bytes, shared=streamed)
         if len(pieces) == 1:
