@@ -5,9 +5,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-# Two calls: compiled programs take memory mappings, of which Linux allows a process 65,530, and
-# all tests in one pair of processes come close to that; the mapping refused ends the process.
 PYTEST := $(BIN)/python -m pytest -q -n 2 --dist loadfile
+# Half of a first run of the tests would be spent in LLVM, on programs that run for a second. XLA's
+# older way compiles faster, to the same values up to rounding; only the commands of the guide are
+# compiled as users compile them, and whatever is run by pytest itself. Tests that train for long
+# are compiled a little better than the rest. Two calls also keep each process clear of the 65,530
+# memory mappings that Linux allows it, of which every compiled program takes a few hundred.
+QUICKLY := --xla_cpu_use_fusion_emitters=false --xla_llvm_disable_expensive_passes=true
+LONG := $(wildcard $(patsubst %,tests/test_%.py,docs guide_commands cli* corpora_* backtests))
+SHORT := $(filter-out $(LONG),$(wildcard tests/test_*.py))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test browser docs lint format clean
@@ -25,8 +31,8 @@ demo: $(INSTALLED)
 	@$(BIN)/scrollmt demo
 
 test: lint browser
-	$(PYTEST) tests/test_[a-i]*.py
-	$(PYTEST) tests/test_[j-z]*.py
+	XLA_FLAGS="$(QUICKLY) --xla_backend_optimization_level=1" $(PYTEST) $(LONG)
+	XLA_FLAGS="$(QUICKLY) --xla_backend_optimization_level=0" $(PYTEST) $(SHORT)
 
 # The tests of pages drive a real browser. Nothing happens where one is found.
 browser: $(INSTALLED)

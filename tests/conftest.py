@@ -10,15 +10,6 @@ from jaxtyping import install_import_hook
 # Set before anything imports matplotlib, and inherited by the tests' own subprocesses.
 os.environ["MPLBACKEND"] = "Agg"
 
-# A program that runs for a second need not be compiled for half a minute: XLA takes its older and
-# quicker way, whose values are the same up to rounding. `make test XLA_FLAGS=` compiles as users
-# do, and so does tests/test_guide_commands.py in any case.
-os.environ.setdefault(
-    "XLA_FLAGS",
-    "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=1 "
-    "--xla_llvm_disable_expensive_passes=true",
-)
-
 # Every jaxtyping annotation in scrollmt becomes an assertion. The library itself never installs
 # a checker: users would pay for it, and it would change what they import.
 install_import_hook("scrollmt", "shape_checker.check")

@@ -51,7 +51,7 @@ def started(place: str, path: Path, *args: str, devices: int = 1) -> subprocess.
         env={
             **os.environ,
             "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} "
+            "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} "
             f"--xla_force_host_platform_device_count={devices}",
         },
         stderr=subprocess.PIPE,

@@ -102,7 +102,8 @@ def _pooled(waiting: dict[Future[Outcome], Job], failures: dict[Job, BaseExcepti
 
     try:
         while waiting:
-            yield from take(wait(waiting, return_when=FIRST_COMPLETED).done)
+            # A signal that the system hands to another thread does not wake this one from its wait.
+            yield from take(wait(waiting, timeout=1.0, return_when=FIRST_COMPLETED).done)
     except KeyboardInterrupt:
         yield from take({future for future in waiting if future.done()})
         raise
