@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -112,6 +113,23 @@ def test_an_interrupt_ends_what_is_not_finished(tmp_path: Path) -> None:
     assert list(done) == jobs[:1]
     wait_for(lambda: not any(map(alive, processes(tmp_path))))
     assert calls(tmp_path, "ended") == ["arm0"]
+
+
+def test_an_interrupt_that_another_thread_takes_is_noticed(tmp_path: Path) -> None:
+    jobs = sweep(tmp_path, 2, arm1="waits")
+    # The system may hand a signal to any thread that does not block it: here, to the timer's.
+    timer = threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGINT))
+    finished = run(jobs, execute, "processes", workers=1)
+    assert next(finished)[0] == jobs[0]
+    timer.start()
+    began = time.monotonic()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            next(finished)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    assert time.monotonic() - began < 30  # the job itself would wait for a minute
 
 
 def test_bad_engines_teach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

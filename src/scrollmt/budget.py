@@ -33,7 +33,7 @@ _FEW_WINDOWS_ELSEWHERE = 1_000_000
 _CACHED_BYTES_PER_CORE = 24e6
 _RUNS_PER_CORE = 4
 # A run that keeps more than this alive fills what a core has at hand, and others beside it only
-# push it out. One run a core is then faster by a fifth, where that leaves no core idle for long.
+# push it out. One run a core is then faster by a quarter, where that leaves no core idle for long.
 _LONE_RUN_BYTES = 6e6
 
 
