@@ -82,6 +82,8 @@ SCALED: dict[str, tuple[str, str, dict[str, Any]]] = {
     "Lorenz-63, tanh+ln, sds at exp(-1)": ("lorenz63", "tanh+ln", {"initial_log_sd": -1.0}),
     "Lorenz-63, tanh+ln, patience 10 scores": ("lorenz63", "tanh+ln", {"patience": 10}),
     "Lorenz-63, tanh": ("lorenz63", "tanh", {}),
+    "Lorenz-63, relu": ("lorenz63", "relu", {}),
+    "Lorenz-63, relu+ln": ("lorenz63", "relu+ln", {}),
     "PM2.5, relu": ("pm25", "relu", {}),
     "PM2.5, tanh+ln": ("pm25", "tanh+ln", {}),
     "OU, tanh": ("ou", "tanh", {}),

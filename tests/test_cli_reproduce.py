@@ -22,7 +22,7 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("reproduction")
     result = RUN.invoke(app, [*SMALL, "--out", str(out)])
     assert result.exit_code == 0, result.output
-    assert "4 runs computed" in result.output
+    assert "16 runs computed" in result.output  # two arms at two seeds on four draws
     return out
 
 
@@ -42,8 +42,10 @@ def test_records_and_tables_are_written(reproduced: Path) -> None:
     frame = archive.load(reproduced / "records")
     assert set(frame["arm"]) == {"scroll-diag", "map-ce"}
     assert sorted(frame["seed"].unique()) == [5, 6]
+    assert set(frame["corpus"]) == {"ou", "ou~1", "ou~2", "ou~3"}
     page = (reproduced / "main.md").read_text()
     assert "scroll-diag" in page
+    assert "Seeds: 2, OU on 4 draws of it." in page
     cells = pd.read_csv(reproduced / "main" / "cells.csv")
     assert cells["run"].sum() == 2 * 5
     for name in ("body.csv", "body.tex", "body.html", "full.csv", "full.tex", "full.html"):

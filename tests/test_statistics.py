@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from scrollmt.paper.statistics import between_groups, estimate, marks, p_worse
+from scrollmt.paper.statistics import between_groups, estimate, geometric, marks, p_worse
 
 RNG = np.random.default_rng(0)
 BEST = RNG.normal(2.0, 0.1, size=10)
@@ -29,6 +29,14 @@ def test_a_failed_run_is_not_averaged_away() -> None:
     assert np.isnan(estimate([1.0, np.nan, 2.0]).mean)
     assert estimate([1.0, np.inf]).mean == np.inf
     assert np.isnan(estimate([1.0, np.inf]).se)
+
+
+def test_a_ratio_is_averaged_like_its_inverse() -> None:
+    ratios = np.exp(RNG.normal(size=10))
+    found, turned = geometric(ratios), geometric(1.0 / ratios)
+    assert found.mean == pytest.approx(stats.gmean(ratios), rel=1e-12)
+    assert turned.mean == pytest.approx(1.0 / found.mean, rel=1e-12)
+    assert turned.se / turned.mean == pytest.approx(found.se / found.mean, rel=1e-12)
 
 
 @pytest.mark.parametrize("values", [np.zeros(0), np.zeros((1, 2)), np.zeros(())])

@@ -17,7 +17,7 @@ from scrollmt.paper.protocol import PROTOCOL
 from scrollmt.paper.published import CORPORA
 from scrollmt.paper.statistics import Estimate
 from scrollmt.paper.studies import STUDIES, get_study
-from scrollmt.paper.studies.base import unique
+from scrollmt.paper.studies.base import sweep, unique
 from scrollmt.paper.studies.evidence import (
     Evidence,
     Measured,
@@ -132,6 +132,31 @@ def test_state_scores_of_scaled_targets_are_read_in_raw_units() -> None:
     e = Evidence(pd.DataFrame(rows))
     assert e.mean("reg_nll", "lorenz63*8", "a", "tanh+ln").mean == pytest.approx(2.0)
     assert e.mean("total", "lorenz63*8", "a", "tanh+ln").mean == pytest.approx(3.2)
+
+
+def test_draws_of_a_corpus_are_read_as_one_with_more_seeds() -> None:
+    drawn = {"ou": 0.1, "ou~1": 0.2, "ou~2": 0.4, "ou~3": 0.5}
+    rows = [run(c, "a", s, reg_nll=v + 0.01 * s) for c, v in drawn.items() for s in SEEDS]
+    rows += [run(c, "b", s, reg_nll=v) for c, v in drawn.items() for s in SEEDS]
+    rows += [run("ou~4", "a", s, reg_nll=9.0) for s in SEEDS]
+    rows += [run(c, "probe-oracle", s, reg_nll=v) for c, v in drawn.items() for s in SEEDS]
+    e = Evidence(pd.DataFrame(rows))
+    found = e.less("reg_nll", "ou", "a", "b", "tanh+ln")
+    # Paired draw by draw and seed by seed, so that what the draws differ by does not count.
+    assert found.count == 4 * len(SEEDS)
+    assert found.mean == pytest.approx(0.01 * np.mean(SEEDS))
+    assert e.mean("reg_nll", "ou", "b", "tanh+ln").mean == pytest.approx(0.3)
+    assert (e.rows("ou~4", "a")["reg_nll"] == 9.0).all()
+    assert (e.rows("ou~2", "probe-oracle")["reg_nll"] == 0.4).all()
+
+
+def test_a_sweep_trains_on_every_draw_and_probes_the_first() -> None:
+    jobs = sweep(["ou", "ou@0.1", "lorenz63"], ["scroll-diag", "probe-corpus"], PROTOCOL, ["tanh"])
+    names = [(job.corpus, job.arm) for job in jobs]
+    assert [c for c, arm in names if arm == "scroll-diag"] == [
+        *("ou", "ou~1", "ou~2", "ou~3", "ou@0.1", "lorenz63")
+    ]
+    assert [c for c, arm in names if arm == "probe-corpus"] == ["ou", "ou@0.1", "lorenz63"]
 
 
 def test_differences_are_paired_over_seeds() -> None:
@@ -488,7 +513,10 @@ def test_gaps_of_scaled_fits() -> None:
             row = run("lorenz63", equivariance.NAME, seed, target_factor=factor, alpha_state=alpha)
             row |= {"reg_nll": 2.3 + gap + np.log(factor), "evt_nll": 0.17, "ord_nll": 1.0}
             row["setting"] = json.dumps({"factor": factor, "variant": name})
-            rows.append(row | {"psi_norm_min": 49.97, "psi_norm_max": 50.0})
+            rows.append(row | {"backbone": "relu"})
+            # Only features that are normalised have a norm to check, and nothing else is read off.
+            normed = {"psi_norm_min": 49.97, "psi_norm_max": 50.0}
+            rows.append(row | {"backbone": "tanh+ln", "reg_nll": np.nan} | normed)
     found = verdicts("equivariance", pd.DataFrame(rows))
     assert {f.verdict for f in found.values()} == {"holds"}
     assert found["C094"].numbers[0] == pytest.approx(38.9, abs=0.1)

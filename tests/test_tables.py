@@ -14,7 +14,15 @@ from scrollmt.paper import published
 from scrollmt.paper.layout import Cell, Column, Row, Table
 from scrollmt.paper.probes import cost
 from scrollmt.paper.published import CORPORA, METRICS, NLLS
-from scrollmt.paper.tables import arm_seconds, compare_cells, full_table, main_table, select
+from scrollmt.paper.tables import (
+    arm_seconds,
+    compare_cells,
+    full_table,
+    lean,
+    main_table,
+    select,
+    together,
+)
 
 BACKBONES = ("relu", "tanh+ln")
 SEEDS = (5, 6, 7, 8)
@@ -45,6 +53,37 @@ def records(shift: float = 0.0, arms: tuple[str, ...] | None = None) -> pd.DataF
 
 
 RECORDS = records()
+
+
+# Draws
+
+
+def test_a_lean_frame_keeps_what_any_criterion_selects() -> None:
+    settings = json.dumps({"event_weight": 30.0})
+    worse = RECORDS.assign(setting=settings, valid_nats=9.0, valid_mixed=9.0)
+    tried = pd.concat([RECORDS, worse[worse["arm"].isin(published.GRIDS)]])
+    further = tried[tried["corpus"] == "ou"].assign(corpus="ou~1")
+    frame = pd.concat([tried, further], ignore_index=True)
+    short = lean(frame)
+    gone = frame.drop(short.index)
+    assert set(gone["corpus"]) == {"ou~1"}
+    assert set(gone["arm"]) == {*published.GRIDS}
+    assert set(gone["setting"]) == {settings}
+    for by in ("valid_nats", "valid_mixed"):
+        pd.testing.assert_frame_equal(select(short, by), select(frame, by))
+    # Every backbone is still there: a seed that lacks one would not count.
+    assert short.groupby(["corpus", "arm", "seed"])["backbone"].nunique().eq(2).all()
+
+
+def test_tables_average_over_the_draws_of_a_corpus() -> None:
+    further = RECORDS[RECORDS["corpus"] == "ou"].assign(corpus="ou~1")
+    further[[*METRICS]] += 1.0
+    frame = together(pd.concat([RECORDS, further], ignore_index=True))
+    assert set(frame["corpus"]) == set(RECORDS["corpus"])
+    means = select(frame).groupby(["corpus", "arm"])["reg_nll"].agg(["mean", "size"])
+    ours, theirs = means.loc["ou"], FULL.loc["ou"]["reg_nll"]
+    assert (ours["size"] == 2 * len(SEEDS)).all()
+    np.testing.assert_allclose(ours["mean"], theirs.loc[ours.index] + 0.5)
 
 
 # Selection

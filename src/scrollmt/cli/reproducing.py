@@ -17,10 +17,11 @@ from scrollmt.paper import archive, ledger, main_page, published, report
 from scrollmt.paper.arena import compute
 from scrollmt.paper.jobs import Job, make_job
 from scrollmt.paper.probes.registry import ALONE
-from scrollmt.paper.protocol import PROTOCOL, Protocol
+from scrollmt.paper.protocol import PROTOCOL, Protocol, draws_of
 from scrollmt.paper.records import Records
 from scrollmt.paper.studies import STUDIES
 from scrollmt.paper.studies.base import sweep, unique
+from scrollmt.paper.tables import lean
 
 MAIN = "main"
 MAIN_STUDIES = (
@@ -60,7 +61,8 @@ def main_jobs(
     names = arms or published.arms()
     jobs = sweep(chosen, names, protocol, backbones or PAPER_BACKBONES)
     if arms is None:
-        jobs += [make_job(c, main_page.DEFAULT, "portfolio", protocol) for c in chosen]
+        drawn = [d for c in chosen for d in draws_of(c)]
+        jobs += [make_job(d, main_page.DEFAULT, "portfolio", protocol) for d in drawn]
         for corpus, draws in REDRAWS.items():
             if corpus in chosen:
                 ids = [corpus, *(f"{corpus}~{k}" for k in range(1, draws + 1))]
@@ -176,7 +178,7 @@ def reproduce(
             shown = unique([*jobs, *STUDIES["cost"].jobs(protocol)])
             frame, calls = database.frame(shown), [asdict(call) for call in database.calls()]
             if name not in PAGES:
-                database.export(out / "records", shown, arrays=report.is_drawn)
+                database.export(out / "records", shown, arrays=report.is_drawn, rows=lean)
                 arrays = archive.load_arrays(out / "records")
     if frame.empty:
         raise Problem(f"no records to write {name!r} from; compute them with `reproduce all` first")

@@ -49,5 +49,12 @@ class Protocol:
 
 PROTOCOL = Protocol()
 LEADS = {"ou": (0.1, 0.25, 0.5, 1.0, 2.0), "lorenz63": (0.1, 0.25, 0.5, 1.0)}
+# The arms differ by less on OU than one draw of it does from another, so it is drawn four times.
+DRAWS = {"ou": 4}
 TARGET_SCALES = (0.125, 0.5, 1.0, 2.0, 8.0)
 ORIGINS = 5
+
+
+def draws_of(corpus: str) -> list[str]:
+    """The ids of all draws of a corpus that the studies train on, the first being its own."""
+    return [corpus, *(f"{corpus}~{k}" for k in range(1, DRAWS.get(corpus, 1)))]

@@ -180,10 +180,12 @@ class Records:
         jobs: Iterable[Job] | None = None,
         *,
         arrays: Callable[[ArrayKey], bool] = lambda key: True,
+        rows: Callable[[pd.DataFrame], pd.DataFrame] = lambda frame: frame,
     ) -> None:
         """Write the records of the given jobs, or of all, as files to commit (see `archive`).
 
-        `arrays` says which of them to write, by default all; they take most of the room.
+        `arrays` says which of them to write, and `rows` which of the runs, by default all; they
+        take most of the room.
         """
         runs = self._runs(jobs)
         if not runs:
@@ -196,7 +198,7 @@ class Records:
         }
         chosen = {key: array.values() for key, array in found.items() if arrays(key)}
         calls = [asdict(call) for call in self.calls()]
-        archive.write(folder, frame_of(runs), chosen, provenance_of(runs), calls)
+        archive.write(folder, rows(frame_of(runs)), chosen, provenance_of(runs), calls)
 
     @contextmanager
     def writing(self) -> Iterator[None]:

@@ -59,6 +59,13 @@ def estimate(values: Values) -> Estimate:
     return Estimate(float(x.mean()), se, x.size)
 
 
+def geometric(ratios: Values) -> Estimate:
+    """Mean of one ratio a seed, taken of its logarithm, and its error to first order."""
+    logs = estimate(np.log(np.asarray(ratios, dtype=float)))
+    mean = float(np.exp(logs.mean))
+    return Estimate(mean, mean * logs.se, logs.count)
+
+
 def p_worse(arm: Values, best: Values, better: Better = "lower") -> float:
     """One-sided paired t-test over seeds: small when `arm` is worse than `best`.
 

@@ -2,7 +2,8 @@
 
 A records frame has one row a run: corpus, arm, backbone, seed, setting, the sums that validation
 selects by, and the test metrics. An arm's result at a seed is the run that validation selects
-among its backbones and settings; a cell is the mean of it over seeds.
+among its backbones and settings; a cell is the mean of it over seeds. A corpus that is drawn
+several times has as many times the seeds.
 """
 
 from __future__ import annotations
@@ -17,11 +18,16 @@ import pandas as pd
 from scrollmt.paper import published
 from scrollmt.paper.layout import Cell, Column, Row, Table
 from scrollmt.paper.probes.cost import NAME as COST
-from scrollmt.paper.published import BETTER, CORPORA, METRICS, NLLS, NOT_IN_BODY
+from scrollmt.paper.probes.default import NAME as DEFAULT
+from scrollmt.paper.probes.registry import PREFIX
+from scrollmt.paper.protocol import DRAWS, draws_of
+from scrollmt.paper.published import BETTER, CORPORA, GRIDS, METRICS, NLLS, NOT_IN_BODY
 from scrollmt.paper.statistics import estimate, marks
 from scrollmt.paper.verdicts import OWN_CLAIM, agrees, column_of
 
 RESULT = ("corpus", "arm", "seed")
+# Seed s on draw k of a corpus is told apart as seed s + k times this.
+DRAW_STRIDE = 1000
 TITLES = {"ou": "OU", "lorenz63": "Lorenz-63", "pm25": "PM2.5"}
 COLUMNS = {
     "reg_nll": Column("reg_nll", "NLL", "state"),
@@ -54,6 +60,33 @@ def select(
     criterion = frame[by].where(np.isfinite(frame[by]), np.inf)
     order = frame.assign(**{by: criterion}).sort_values([*keys, by, "backbone", "setting"])
     return frame.loc[order.drop_duplicates([*keys]).index].reset_index(drop=True)
+
+
+def together(frame: pd.DataFrame) -> pd.DataFrame:
+    """All draws of a corpus as one, with their seeds told apart; probes of a draw stay apart."""
+    found = frame.copy()
+    trained = ~frame["arm"].str.startswith(PREFIX) | (frame["arm"] == DEFAULT)
+    for corpus in DRAWS:
+        for k, drawn in enumerate(draws_of(corpus)):
+            mine = trained & (frame["corpus"] == drawn)
+            found.loc[mine, "seed"] += DRAW_STRIDE * k
+            found.loc[mine, "corpus"] = corpus
+    return found
+
+
+def lean(frame: pd.DataFrame) -> pd.DataFrame:
+    """Without those runs of the weight grids on further draws that no criterion selects.
+
+    Nothing is read off them, and they would take more room than all else on those draws.
+    """
+    further = [drawn for corpus in DRAWS for drawn in draws_of(corpus)[1:]]
+    grids = frame[frame["corpus"].isin(further) & frame["arm"].isin(GRIDS)]
+    if grids.empty:
+        return frame
+    keys = [*RESULT, "backbone"]
+    numbered = grids.assign(row=grids.index)
+    chosen = [select(numbered, by, keys)["row"] for by in ("valid_nats", "valid_mixed")]
+    return frame.drop(grids.index.difference(pd.concat(chosen)))
 
 
 def arm_seconds(frame: pd.DataFrame) -> pd.DataFrame:

@@ -9,7 +9,8 @@ import pandas as pd
 
 from scrollmt.backbone import PAPER_BACKBONES
 from scrollmt.paper.jobs import Job, make_job
-from scrollmt.paper.protocol import PROTOCOL, Protocol
+from scrollmt.paper.probes.registry import PREFIX
+from scrollmt.paper.protocol import PROTOCOL, Protocol, draws_of
 from scrollmt.paper.verdicts import Finding
 
 Jobs = Callable[[Protocol], list[Job]]
@@ -58,9 +59,15 @@ def sweep(
     protocol: Protocol = PROTOCOL,
     backbones: Sequence[str] = PAPER_BACKBONES,
 ) -> list[Job]:
-    """Every arm on every backbone of every corpus."""
+    """Every arm on every backbone of every corpus, on all of its draws; a probe on the first."""
     arms = list(arms)
-    return [make_job(c, a, b, protocol) for c in corpora for a in arms for b in backbones]
+    return [
+        make_job(drawn, arm, backbone, protocol)
+        for corpus in corpora
+        for arm in arms
+        for drawn in ([corpus] if arm.startswith(PREFIX) else draws_of(corpus))
+        for backbone in backbones
+    ]
 
 
 def unique(jobs: Iterable[Job]) -> list[Job]:

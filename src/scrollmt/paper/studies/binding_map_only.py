@@ -30,9 +30,7 @@ study(NAME, "the binding map alone against the closed route", jobs)(
         {
             "C146": partial(apart, corpus="lorenz63"),
             "C147": partial(apart, corpus="ou"),
-            "C148": lambda e: each(
-                {b: e.mean("var_range", "lorenz63", ARM, b) for b in PAPER_BACKBONES}
-            ),
+            "C148": lambda e: each({b: e.var_range("lorenz63", ARM, b) for b in PAPER_BACKBONES}),
         },
     )
 )

@@ -8,7 +8,7 @@ from scrollmt.paper.jobs import Job
 from scrollmt.paper.probes import corpus as probe
 from scrollmt.paper.protocol import LEADS, Protocol
 from scrollmt.paper.published import CORPORA
-from scrollmt.paper.statistics import Estimate, estimate
+from scrollmt.paper.statistics import Estimate, estimate, geometric
 from scrollmt.paper.studies.base import study, sweep
 from scrollmt.paper.studies.evidence import Evidence, Measured, answered, recorded
 from scrollmt.paper.studies.kernel_recovery import true_sd
@@ -54,7 +54,7 @@ study(NAME, "sizes, shares and spreads of the corpora", jobs)(
         NAME,
         {
             "C080": partial(over_splits, column="train_target_var", corpus="lorenz63"),
-            "C122": partial(over_splits, column="true_var_range", corpus="lorenz63"),
+            "C122": lambda e: geometric(recorded(e.rows("lorenz63", probe.NAME), "true_var_range")),
             "C220": partial(both, columns=("input_var", "target_var"), corpora=("ou",)),
             "C221": true_vars,
             "C222": partial(both, columns=("windows",), corpora=SIMULATED),

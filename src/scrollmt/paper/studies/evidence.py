@@ -19,9 +19,9 @@ import pandas as pd
 from scrollmt.backbone import PAPER_BACKBONES
 from scrollmt.paper import published
 from scrollmt.paper.published import BETTER, GRIDS, NLLS, Claim
-from scrollmt.paper.statistics import Estimate, estimate, p_worse
+from scrollmt.paper.statistics import Estimate, estimate, geometric, p_worse
 from scrollmt.paper.studies.base import Findings
-from scrollmt.paper.tables import select
+from scrollmt.paper.tables import select, together
 from scrollmt.paper.verdicts import Finding, Numbers, cells, column_of, judge
 
 ENSEMBLES = ("scroll-diag-ens5", "map-ce-ens5", "map-probit-ens5")
@@ -59,14 +59,16 @@ Row = TypeVar("Row")
 class Evidence:
     """A records frame that is asked by corpus and arm.
 
-    State NLLs are in raw units: of a target times c, log c is taken off.
+    State NLLs are in raw units: of a target times c, log c is taken off. All draws of a corpus
+    are one corpus with as many times the seeds.
     """
 
     def __init__(self, frame: pd.DataFrame):
         self._selected: dict[Any, pd.DataFrame] = {}
         self.groups: dict[Any, pd.DataFrame] = {}
         if not frame.empty:
-            self.groups = dict(iter(_in_raw_units(frame).groupby(["corpus", "arm"], sort=False)))
+            found = _in_raw_units(together(frame))
+            self.groups = dict(iter(found.groupby(["corpus", "arm"], sort=False)))
 
     def rows(self, corpus: str, arm: str, backbone: str | None = None) -> pd.DataFrame:
         """All rows of an arm on a corpus, nothing selected."""
@@ -121,6 +123,10 @@ class Evidence:
 
     def mean(self, metric: str, corpus: str, arm: str, *args: Any, **which: Any) -> Estimate:
         return estimate(self.column(metric, corpus, arm, *args, **which))
+
+    def var_range(self, corpus: str, arm: str, backbone: str) -> Estimate:
+        """Largest over smallest predictive variance; a ratio of extremes has a long tail."""
+        return geometric(self.column("var_range", corpus, arm, backbone))
 
     def means(
         self, metric: str, corpus: str, arms: Iterable[str], *args: Any, **which: Any

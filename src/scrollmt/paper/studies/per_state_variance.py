@@ -89,7 +89,7 @@ study(NAME, "Lorenz: predicted variances against re-simulation, by state", jobs)
             "C119": partial(_spearman, arm="closed"),
             "C120": order_of_routes,
             "C121": ranks_narrow,
-            "C123": partial(tracking, column="var_range", arm="closed"),
+            "C123": lambda e: e.var_range(CORPUS, "closed", BACKBONE),
             "C124": lambda e: size(calibration(e, "scroll-full")),
             "C125": diag_falls_short,
             "C126": above_the_simulator,

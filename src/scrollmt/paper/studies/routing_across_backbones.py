@@ -112,10 +112,12 @@ study(NAME, "four routes of the state head on four backbones", jobs)(
             "C134": partial(behind_closed, arm="scroll-diag", backbone="tanh+ln"),
             "C135": partial(behind_closed, arm="scroll-diag", backbone="relu"),
             "C136": partial(behind_closed, arm="scroll-diag", backbone="tanh"),
-            "C137": lambda e: largest(by_backbone(e, "var_range", "lorenz63", "closed")),
+            "C137": lambda e: largest(
+                {b: e.var_range("lorenz63", "closed", b) for b in PAPER_BACKBONES}
+            ),
             "C138": closed_does_not_track,
-            "C139": lambda e: e.mean("var_range", "lorenz63", "scroll-diag", "tanh+ln"),
-            "C140": lambda e: e.mean("var_range", "lorenz63", "scroll-diag", "tanh"),
+            "C139": lambda e: e.var_range("lorenz63", "scroll-diag", "tanh+ln"),
+            "C140": lambda e: e.var_range("lorenz63", "scroll-diag", "tanh"),
             "C141": tracking_needs_norm,
             "C142": routes_tie,
             "C143": belief_adds_spread,

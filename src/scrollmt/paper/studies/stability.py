@@ -11,7 +11,6 @@ from scrollmt.paper.probes import equivariance as probe
 from scrollmt.paper.protocol import Protocol
 from scrollmt.paper.published import CORPORA
 from scrollmt.paper.studies.base import study, sweep
-from scrollmt.paper.studies.equivariance import BACKBONE, variant
 from scrollmt.paper.studies.evidence import (
     HEADS,
     SCROLLS,
@@ -24,6 +23,8 @@ from scrollmt.paper.studies.evidence import (
 
 NAME = "stability"
 SHORT = ("lorenz63@0.1", "ou@0.1")
+# One with layer norm, whose fits at targets times one are asked for the norm of their features.
+BACKBONE = "tanh+ln"
 BELIEFS = ("scroll-diag", "scroll-full")
 COMPOSED = (*SCROLLS, "frozen-alpha", "alone-state", "alone-event", "alone-regime")
 
@@ -66,7 +67,11 @@ def smallest_on_ou(e: Evidence) -> Measured:
 
 def feature_norms(e: Evidence) -> Measured:
     """Sum of squared features over test windows of the fitted Lorenz runs."""
-    low, high = (variant(e, f"psi_norm_{end}", 1.0, probe.COLD) for end in ("min", "max"))
+    setting = {"factor": 1.0, "variant": probe.COLD}
+    low, high = (
+        e.column(f"psi_norm_{end}", "lorenz63", probe.NAME, BACKBONE, setting=setting)
+        for end in ("min", "max")
+    )
     note = "on Lorenz; an input of zero has no features to normalise, so its norm is 0"
     return Measured({"smallest": low.min(), "largest": high.max()}, note=note)
 
