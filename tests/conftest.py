@@ -1,6 +1,7 @@
 """What holds for every test: shapes are checked, pictures need no screen, precision stays put."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,11 @@ from jaxtyping import install_import_hook
 
 # Set before anything imports matplotlib, and inherited by the tests' own subprocesses.
 os.environ["MPLBACKEND"] = "Agg"
+
+# A shell makes what it starts in the background deaf to Ctrl-C, and so would be the programs that
+# tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Every jaxtyping annotation in scrollmt becomes an assertion. The library itself never installs
 # a checker: users would pay for it, and it would change what they import.

@@ -105,7 +105,9 @@ def page(found: Sequence[Finding], *, command: str = "") -> str:
         "# Ledger",
         f"{written}Every claim of the paper with its figure, ours, and a verdict. A claim holds "
         "if ours is within its tolerance. Uncertainties are standard errors over seeds of paired "
-        "differences; over rolling origins, between the origins.",
+        "differences; over rolling origins, between the origins. What the paper leaves open was "
+        "read as fits its figures best (open-choices.md), so the share below is not that of a "
+        "protocol fixed beforehand.",
         f"Claims: {len(table)}. Checkable: {checked}. Of these {share_that_holds(table):.1%} hold "
         f"(wanted: {WANTED:.0%}).",
         _table(counts(table).reset_index()),
