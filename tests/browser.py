@@ -130,7 +130,13 @@ class Browser:
 
     def screenshot(self, path: Path) -> None:
         """The whole page, however long."""
-        shot = self._cdp("Page.captureScreenshot", captureBeyondViewport=True)
+        # A headless browser that has nothing new to paint may wait for a frame without end; while
+        # it casts its screen it paints.
+        self._cdp("Page.startScreencast", format="jpeg", quality=1)
+        try:
+            shot = self._cdp("Page.captureScreenshot", captureBeyondViewport=True)
+        finally:
+            self._cdp("Page.stopScreencast")
         path.write_bytes(base64.b64decode(shot["data"]))
 
     def _cdp(self, command: str, **params: Any) -> Any:
