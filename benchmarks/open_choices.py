@@ -308,6 +308,17 @@ def clipped_scalings(steps: int) -> Iterator[Record]:
         yield {"reading": words, **missed("lorenz63", "tanh+ln", steps=steps, **changes)}
 
 
+def limits_of_means(steps: int) -> Iterator[Record]:
+    """Whether a limit of 10,000 acts on means of losses, weighted by up to 30 in a grid.
+
+    Two limits are one program, whose figures are the same to the last digit if neither acts.
+    """
+    for limit in (300.0, 1e6):
+        for arm, backbone in POINT_ARMS.items():
+            ours = measure(arm, backbone, "ou~1", steps=steps, clip=limit)
+            yield held(f"clipped at {limit:,.0f}", arm, ours, "ou", corpus="ou~1")
+
+
 CHOICES: dict[str, Callable[[int], Iterator[Record]]] = {
     "penalty beside mean losses": penalties,
     "link of the sd head": links,
@@ -317,6 +328,7 @@ CHOICES: dict[str, Callable[[int], Iterator[Record]]] = {
     SCALES: scalings,
     CLIPPED: clips,
     CLIPPED_SCALES: clipped_scalings,
+    "clipped gradients of means": limits_of_means,
 }
 
 

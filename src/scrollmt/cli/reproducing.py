@@ -32,7 +32,8 @@ MAIN_STUDIES = (
     "laplace-paired",
     "cost",
 )
-REDRAWS = {"ou": 12, "lorenz63": 6}
+# How many further draws the true law is asked about, to tell how lucky those trained on are.
+ORACLE_DRAWS = {"ou": 12, "lorenz63": 6}
 PAGES = ("ledger", "report")
 FITS_A_PROBE = 50
 
@@ -63,7 +64,7 @@ def main_jobs(
     if arms is None:
         drawn = [d for c in chosen for d in draws_of(c)]
         jobs += [make_job(d, main_page.DEFAULT, "portfolio", protocol) for d in drawn]
-        for corpus, draws in REDRAWS.items():
+        for corpus, draws in ORACLE_DRAWS.items():
             if corpus in chosen:
                 ids = [corpus, *(f"{corpus}~{k}" for k in range(1, draws + 1))]
                 jobs += [make_job(c, main_page.ORACLE, "none", protocol) for c in ids]

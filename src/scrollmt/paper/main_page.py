@@ -12,6 +12,8 @@ import numpy as np
 import pandas as pd
 
 from scrollmt.paper import published
+from scrollmt.paper.probes.default import NAME as DEFAULT
+from scrollmt.paper.probes.oracle import NAME as ORACLE
 from scrollmt.paper.protocol import draws_of
 from scrollmt.paper.published import CORPORA, GRIDS, METRICS
 from scrollmt.paper.tables import (
@@ -25,8 +27,6 @@ from scrollmt.paper.tables import (
 )
 from scrollmt.paper.verdicts import Finding
 
-DEFAULT = "probe-default"
-ORACLE = "probe-oracle"
 WANTED = 0.95
 OWN_NAMES = {DEFAULT: "scrollmt (default)", ORACLE: "simulator's own law"}
 
@@ -243,8 +243,8 @@ def page(
         f"As measured: {_percent(judged['within'])} of the metric cells agree with the paper "
         f"within the tolerances of C001 to C015 (wanted: {100 * WANTED:.0f} percent).",
         "The corpora are drawn anew, and one draw is easier than another. The simulator's own "
-        "law on the same test windows says by how much, before anything is trained. On OU, where "
-        "that is more than what the arms differ by, all arms were trained on several draws:",
+        "law on the same test windows says by how much, before anything is trained. On OU that "
+        "is more than what the arms differ by, so there they are trained on several draws:",
         _lines(
             luck(frame),
             {
