@@ -69,8 +69,8 @@ def test_the_newest_windows_judge_behind_an_embargo() -> None:
     n = len(windows)
     before = int(0.75 * n)
     assert held_out.tolist() == list(range(before, n))
-    # history 6 and lead 12 reach over 17 rows, the stride is 12: one window falls between
-    assert train.tolist() == list(range(before - 1))
+    # history 6 and lead 12 reach over 17 rows, and every row is an origin
+    assert train.tolist() == list(range(before - 17))
     first, last = windows.rows[held_out[0]] - 5, windows.rows[train[-1]] + 12
     assert first > last
     for share in (0.0, 1.0, 1.5):
@@ -199,8 +199,31 @@ def test_a_forecast_is_about_the_hours_after_the_series(model: Forecaster) -> No
     assert_same(numbers(model, same.window), numbers(model, past.take([-1])))
     shorter = model.forecast(frame.loc[:at])
     assert shorter.to_frame().equals(same.to_frame())
+    # Every hour is an origin of the fit, and so every hour is on its grid.
     kept = model.forecast(frame.iloc[:-5], on_grid=True)
-    assert (kept.t - past.t[0]) % pd.Timedelta("12h") == pd.Timedelta(0)
+    assert kept.t == frame.index[-6]
+    assert kept.notices == ()
+
+
+def test_a_forecast_from_a_time_of_day_that_the_fit_never_saw_says_so() -> None:
+    frame = series()
+    windows = Windowing(history=6, lead=12, stride=24).cut(frame, QUESTIONS)
+    model = Forecaster.for_windows(windows, preset=TINY).fit(windows)
+    with pytest.warns(UserWarning, match=r"learned from origins every 24 h from .* alone"):
+        answer = model.forecast(frame)
+    assert answer.notices[0] in str(answer)
+    kept = model.forecast(frame, on_grid=True)
+    assert kept.t.hour == windows.t[0].hour
+    assert kept.notices == ()
+
+
+def test_a_forecast_from_an_absurd_input_says_so(model: Forecaster) -> None:
+    frame = series()
+    frame.iloc[-1, frame.columns.get_loc("pm")] = 1e6
+    says = r"column 'log1p\(pm\)\[t\]' is 13.8155 .* lay between .* in training"
+    with pytest.warns(UserWarning, match=says):
+        answer = model.forecast(frame)
+    assert "Notice: far outside the training data" in str(answer)
 
 
 def test_answers_are_in_original_units(model: Forecaster) -> None:
@@ -284,7 +307,8 @@ def test_one_fit_returns_a_curve_over_leads() -> None:
     sd = [float(np.mean(law.sd)) for law in laws.values() if isinstance(law, GaussianLaw)]
     # The sd of 320 windows has an error of 4 percent (1 sd), and 200 steps add a little to it.
     np.testing.assert_allclose(sd, np.sqrt([1, 4, 8]), rtol=0.15)
-    answer = fitted.forecast(frame)
+    with pytest.warns(UserWarning, match="origins every 9 from 0 alone"):
+        answer = fitted.forecast(frame)
     assert answer.until == {"state@1": 3600, "state@4": 3603, "state@8": 3607}
     assert "x at t + 4 (3603): about" in str(answer)
 

@@ -13,6 +13,7 @@ from scrollmt.inputs import Input, calendar, current, lags, one_hot
 from scrollmt.observables import Bands, Observable, at_lead, over_window
 from scrollmt.series import fill_gaps, read_series
 from scrollmt.windows import Recipe, Windowing, Windows
+from scrollmt.windows.origins import MOST_WINDOWS, rows_between_known_phases
 
 QUESTIONS: dict[str, Observable] = {
     "state": at_lead("x").log1p(),
@@ -85,8 +86,8 @@ def test_heads_tasks_and_sentences() -> None:
 def test_inputs_default_to_the_lags_of_what_is_asked() -> None:
     windows = Windowing(history=3, lead=2).cut(table(), QUESTIONS)
     assert windows.feature_names == ["x[t-2]", "x[t-1]", "x[t]"]
-    # the stride defaults to the lead
-    np.testing.assert_array_equal(np.diff(windows.rows), 2)
+    # every row is an origin
+    np.testing.assert_array_equal(windows.rows, np.arange(2, len(table()) - 2))
 
 
 # ---- where the series comes from -------------------------------------------------------------
@@ -347,9 +348,9 @@ def test_take_keeps_windows_whole() -> None:
 def test_auto_embargo_leaves_no_shared_hour() -> None:
     windows = Windowing(history=24, lead=24, stride=24).cut(table(24 * 80), {"s": at_lead("x")})
     for plain, held in [
-        (windows.chronological_split(), windows.chronological_split(embargo="auto")),
-        (windows.random_split(1), windows.random_split(1, embargo="auto")),
-        (windows.rolling_origins()[0], windows.rolling_origins(embargo="auto")[0]),
+        (windows.chronological_split(embargo=0), windows.chronological_split()),
+        (windows.random_split(1, embargo=0), windows.random_split(1)),
+        (windows.rolling_origins(embargo=0)[0], windows.rolling_origins()[0]),
     ]:
         assert windows.leaks(plain)[["history", "targets"]].to_numpy().sum() > 0
         assert windows.leaks(held)[["history", "targets"]].to_numpy().sum() == 0
@@ -357,7 +358,8 @@ def test_auto_embargo_leaves_no_shared_hour() -> None:
     one = windows.chronological_split(embargo=1)
     np.testing.assert_array_equal(one.train, windows.chronological_split(embargo="auto").train)
     # history of a later part over targets of an earlier one: the past, and all that leaks here
-    found = windows.leaks(windows.chronological_split()).set_index(["part", "other"])["history"]
+    bare = windows.chronological_split(embargo=0)
+    found = windows.leaks(bare).set_index(["part", "other"])["history"]
     assert found.to_dict() == {
         ("train", "valid"): 0,
         ("train", "test"): 0,
@@ -477,7 +479,7 @@ def test_the_newest_window_passes_over_gaps_and_says_so() -> None:
 
 def test_the_newest_window_can_keep_to_the_training_hours() -> None:
     frame = table(24 * 20)
-    recipe = Windowing(history=24, lead=24).cut(frame, {"s": at_lead("x")}).recipe
+    recipe = Windowing(history=24, lead=24, stride=24).cut(frame, {"s": at_lead("x")}).recipe
     late = frame.iloc[3:-7]
     assert not recipe.on_grid(recipe.newest(late).t).any()
     kept = recipe.newest(late, on_grid=True)
@@ -485,6 +487,67 @@ def test_the_newest_window_can_keep_to_the_training_hours() -> None:
     assert kept.t[0].hour == (5 + 23) % 24
     # so do all windows that are cut from another stretch
     assert recipe.on_grid(recipe.cut(late).t).all()
+    said = recipe.off_grid(recipe.newest(late).t[0])
+    assert said is not None
+    assert f"origins every 24 h from {recipe.anchor}" in said
+    assert recipe.off_grid(kept.t[0]) is None
+    with pytest.raises(ValueError, match="on_grid=True admits only origins every 24 h from"):
+        recipe.newest(frame.iloc[1:26], on_grid=True)
+
+
+@pytest.mark.parametrize(
+    ("stride", "step", "rows"),
+    [
+        (24, "1h", 24),  # one hour of the day
+        (6, "1h", 6),
+        (5, "1h", 1),  # all of them in turn
+        (7, "1D", 7),  # one weekday
+        (2, "1D", 1),
+        (96, "15min", 96),
+        (None, "1h", 1),
+    ],
+)
+def test_a_stride_in_step_with_the_clock_leaves_times_out(
+    stride: int | None, step: str, rows: int
+) -> None:
+    assert rows_between_known_phases(stride, pd.Timedelta(step)) == rows
+    n = 4000
+    clock = pd.date_range("2024-01-01", periods=n, freq=step)
+    met = {(t.day_of_week, t.hour, t.minute) for t in clock[:: stride or 1]}
+    every = {(t.day_of_week, t.hour, t.minute) for t in clock}
+    assert len(met) * rows == len(every)
+
+
+def test_a_long_series_is_thinned_out_of_step_with_day_and_week() -> None:
+    clock = pd.date_range("2019-01-01", periods=24 * 1900, freq="h")
+    x = np.arange(len(clock), dtype=float)
+    windows = Windowing(history=2, lead=24).cut(pd.DataFrame({"x": x}, clock), {"s": at_lead("x")})
+    assert len(windows) <= MOST_WINDOWS
+    assert windows.recipe.stride == 5
+    t = windows.t
+    per_hour = np.bincount(24 * t.day_of_week + t.hour)
+    assert len(per_hour) == 168
+    assert per_hour.max() - per_hour.min() <= 1
+    # A short series of the same kind is not thinned, and every time is as good as another.
+    again = windows.recipe.cut(pd.DataFrame({"x": x[:100]}, clock[:100]))
+    assert np.diff(again.rows).tolist() == [1] * (len(again) - 1)
+    assert windows.recipe.on_grid(clock).all()
+
+
+def test_windows_that_overlap_are_split_with_an_embargo() -> None:
+    windows = Windowing(history=6, lead=24).cut(table(24 * 40), {"s": at_lead("x")})
+    assert windows.recipe.stride == 1
+    for split in (windows.chronological_split(), *windows.rolling_origins()):
+        assert windows.leaks(split)[["history", "targets"]].to_numpy().sum() == 0
+    # Random parts of overlapping windows know each other's answers, and are refused.
+    with pytest.raises(ValueError, match="embargo of 29 leaves 0 of"):
+        windows.random_split(0)
+
+
+def test_a_recipe_of_version_0_1_has_its_stride_in_the_windowing() -> None:
+    stored = Windowing(history=3, lead=2, stride=2).cut(table(), QUESTIONS).recipe.to_dict()
+    del stored["stride"]
+    assert Recipe.from_dict(stored).stride == 2
 
 
 def test_targets_need_not_be_there_for_a_forecast() -> None:
@@ -500,7 +563,7 @@ def test_targets_need_not_be_there_for_a_forecast() -> None:
         (lambda r: r.newest({"x": np.ones(9)}), "step of this series is 1"),
         (lambda r: r.newest(table().tz_localize("UTC")), "Time zones differ"),
         (lambda r: r.newest(table(4)), "No origin to forecast from"),
-        (lambda r: r.newest(table(), at=pd.Timestamp("2031-01-01")), "No origin to forecast from"),
+        (lambda r: r.newest(table(), at=pd.Timestamp("2031-01-01")), "No origin at 2031-01-01"),
         (lambda r: r.newest(table().assign(wind="W")), "'W' at"),
         (lambda r: Windowing(history=2), "either lead=... or leads"),
         (lambda r: Windowing(history=2, lead=1, leads=[1]), "either lead=... or leads"),

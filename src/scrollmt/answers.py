@@ -36,10 +36,12 @@ class Forecast:
     - ``window``: what was read, as ``Windows`` of length one; ``window.dropped`` lists later
       origins that had to be passed over because of missing values.
     - ``laws``: the law of each task, on the scale of its question.
+    - ``notices``: sentences on what speaks against trusting this forecast.
     """
 
     window: Windows
     laws: Laws
+    notices: tuple[str, ...] = ()
 
     @property
     def t(self) -> Any:
@@ -99,6 +101,7 @@ class Forecast:
         skipped = len(self.window.dropped)
         if skipped:
             lines.append(f"  passed over for missing values: {skipped} later origins")
+        lines += [f"  Notice: {text}" for text in self.notices]
         return "\n".join(lines)
 
     __repr__ = __str__

@@ -93,7 +93,7 @@ def predict(
     ] = "0.05,0.25,0.5,0.75,0.95",
     every_row: Annotated[
         bool,
-        typer.Option("--every-row", help="Of a series: every row, not only the hours of the fit."),
+        typer.Option("--every-row", help="Every row, also at hours that the fit had no origin at."),
     ] = False,
     force: Force = False,
     json: Json = False,
@@ -115,7 +115,8 @@ def forecast(
     data: DataFile,
     at: Annotated[str | None, typer.Option(help="Forecast from this time, not the newest.")] = None,
     on_grid: Annotated[
-        bool, typer.Option("--on-grid", help="Only from times of day that the fit has seen.")
+        bool,
+        typer.Option("--on-grid", help="Only from hours and weekdays that the fit had origins at."),
     ] = False,
     level: Annotated[
         float, typer.Option(min=0.01, max=0.999, help="The share that an interval holds.")

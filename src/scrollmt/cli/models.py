@@ -225,8 +225,8 @@ def _askable(recipe: Recipe, frame: pd.DataFrame, time: str | None, every: bool)
         rows = rows[recipe.on_grid(series.time[rows])]
         if len(rows) == 0:
             raise Problem(
-                f"no row is a whole number of strides ({windowing.stride} rows) from "
-                f"{recipe.anchor}, as in the fit; --every-row takes them all"
+                f"no row is at a clock time that the fit had origins at ({recipe.grid}); "
+                "--every-row takes them all"
             )
     names = [name for one in recipe.inputs for name in one.numeric_columns()]
     numbers, filled = filled_numbers(series, names, windowing.fill_limit, windowing.gaps)

@@ -199,7 +199,15 @@ def forecast(
                 cells["bands"] = dict(zip(asked.names, chances, strict=True))  # type: ignore[attr-defined]
             tasks[name] = {"sentence": answer.sentence(name, level), **cells}
         passed = len(answer.window.dropped)
-        emit({"t": answer.t, "level": level, "passed_over": passed, "tasks": tasks})
+        emit(
+            {
+                "t": answer.t,
+                "level": level,
+                "passed_over": passed,
+                "notices": answer.notices,
+                "tasks": tasks,
+            }
+        )
         return
     say(f"Forecast from t = {answer.t}")
     for task in answer.laws:

@@ -140,7 +140,7 @@ def _data(evidence: Evidence) -> list[tuple[str, object]]:
                 "Each window",
                 f"knows {duration(windowing.history, recipe.step)}, asks {leads} ahead",
             ),
-            ("Origins", f"every {duration(windowing.stride or 1, recipe.step)}"),
+            ("Origins", f"every {duration(recipe.stride, recipe.step)}"),
         ]
     names = list(getattr(model, "feature_names_in_", []))
     inputs: object = f"{model.n_features_in_:,} columns"

@@ -1,29 +1,14 @@
-r"""From a series and questions about its future to windows: inputs X, labels Y, times.
-
-A window with origin t reads rows ``t - history + 1 .. t`` and is asked about ``(t, t + lead]``.
-Origins lie ``stride`` rows apart, the first at row ``history - 1``:
-
-    X[n] = inputs at t_n  (N, D),      Y[task][n] = observable of (t_n, t_n + lead]  (N,)
-
-Simulated paths of S + 1 points fit in end to end: ``Windowing(history=1, lead=S, stride=S + 1)``
-on ``{"x": paths.ravel()}`` makes one window of each.
-
-Gaps are filled by the rule of ``scrollmt.series``; a window that still reads a missing cell is
-dropped and listed in ``dropped``. Quantile edges are learned from the training windows when the
-windows are split or labelled; before that their labels cannot be read, so that no test window
-has a say in them unless ``edges_from="corpus"`` asks for it.
-"""
+"""How windows are cut from a series, and what a fitted model keeps to cut them again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, get_args
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
 
-from scrollmt import splits
 from scrollmt.cutting import (
     Question,
     build_inputs,
@@ -34,21 +19,11 @@ from scrollmt.cutting import (
     missing_targets,
     tasks_of,
 )
-from scrollmt.heads import AbstractHead
 from scrollmt.inputs import Input, Lags, input_from_dict
-from scrollmt.observables import Bands, Observable, observable_from_dict
+from scrollmt.observables import Observable, observable_from_dict
 from scrollmt.series import GapRule, Series, duration, plain, read_series
-from scrollmt.splits import PAPER_FRACTIONS, Split
-
-Embargo = int | Literal["auto"]
-
-
-class Parts(NamedTuple):
-    """The windows of a split, labelled with edges learned from the training part."""
-
-    train: Windows
-    valid: Windows
-    test: Windows
+from scrollmt.windows.origins import default_stride, rows_between_known_phases
+from scrollmt.windows.windowed import Windows
 
 
 @dataclass(frozen=True)
@@ -56,7 +31,8 @@ class Windowing:
     """How windows are cut: all lengths in rows of the series.
 
     - ``history``: rows known at t, with t itself; ``lead`` (or several ``leads``): how far ahead.
-    - ``stride``: rows between origins; by default the longest lead, so that targets do not overlap.
+    - ``stride``: rows between origins. By default every row is one; a series with more than
+      20,000 is thinned evenly, out of step with the day and the week.
     - ``fill_limit``, ``gaps``: how missing numbers are filled (``scrollmt.series``); 0 fills none.
     - ``missing_targets``: a window with a missing label is dropped, or kept ("keep") as long as
       one of its labels is there; the others are NaN.
@@ -79,10 +55,9 @@ class Windowing:
         object.__setattr__(self, "leads", leads)
         if leads is not None and (not leads or len(set(leads)) < len(leads)):
             raise ValueError(f"leads must be different numbers of rows, got {list(leads)}.")
-        if self.stride is None:
-            object.__setattr__(self, "stride", max(self.each_lead))
         lengths: dict[str, Any] = {f"lead {lead!r}": lead for lead in self.each_lead}
-        lengths |= {"history": self.history, "stride": self.stride, "fill_limit": self.fill_limit}
+        lengths |= {"history": self.history, "fill_limit": self.fill_limit}
+        lengths |= {} if self.stride is None else {"stride": self.stride}
         for name, rows in lengths.items():
             least = 0 if name == "fill_limit" else 1
             if isinstance(rows, bool) or not isinstance(rows, int | np.integer) or rows < least:
@@ -94,6 +69,12 @@ class Windowing:
     @property
     def each_lead(self) -> tuple[int, ...]:
         return tuple(self.leads) if self.leads is not None else (self.lead or 0,)
+
+    def stride_for(self, rows: int, step: Any) -> int:
+        """Rows between the origins of a series of so many rows."""
+        if self.stride is not None:
+            return self.stride
+        return default_stride(rows - self.history + 1 - max(self.each_lead), step)
 
     def cut(
         self,
@@ -123,6 +104,7 @@ class Windowing:
             inputs=tuple(one.learn(series) for one in inputs),
             step=series.step,
             anchor=series.time[min(self.history, len(series)) - 1],
+            stride=self.stride_for(len(series), series.step),
             time=time if isinstance(time, str) else None,
             columns=None if columns is None else tuple(columns),
         )
@@ -133,8 +115,7 @@ class Windowing:
 class Recipe:
     """All that a fitted model has to keep in order to read a series again; ``to_dict`` is JSON.
 
-    ``anchor`` is the first origin in training: windows a whole number of strides from it lie on
-    the training grid (the same hour of day where the stride is a day).
+    ``anchor`` is the first origin in training and ``stride`` the rows from one origin to the next.
     """
 
     windowing: Windowing
@@ -142,6 +123,7 @@ class Recipe:
     inputs: tuple[Input, ...]
     step: Any
     anchor: Any
+    stride: int
     time: str | None = None
     columns: tuple[str, ...] | None = None
 
@@ -162,13 +144,14 @@ class Recipe:
         """All complete windows of a series that has been read already."""
         windowing = self.windowing
         ahead = max(windowing.each_lead)
+        stride = windowing.stride_for(len(series), self.step)
         rows = np.arange(windowing.history - 1, len(series) - ahead)
-        rows = rows[self.on_grid(series.time[rows])]
+        rows = rows[self._at_multiples_of(stride, series.time[rows])]
         if len(rows) == 0:
             raise ValueError(
                 f"The series has {len(series)} rows; one window needs history + lead = "
                 f"{windowing.history} + {ahead}, with t a number of strides "
-                f"({duration(windowing.stride or 1, self.step)}) from {self.anchor}."
+                f"({duration(stride, self.step)}) from {self.anchor}."
             )
         numbers, filled = self._numbers(series, with_targets=True)
         X, lacking = build_inputs(self.inputs, series, numbers, rows, windowing.history)
@@ -176,7 +159,8 @@ class Recipe:
         unknown = missing_targets(self.tasks, values, windowing.missing_targets == "keep")
         dropped = dropped_table(series.time[rows], lacking, unknown)
         whole = ~np.isin(rows, rows[dropped.index])
-        windows = Windows(X, values, series.time[rows], rows, self, dropped, filled)
+        recipe = replace(self, stride=stride)
+        windows = Windows(X, values, series.time[rows], rows, recipe, dropped, filled)
         # Edges that are known stay: a model's classes must mean the same on every series.
         return windows.take(whole)._learned(
             slice(None), lambda bands: bands.edges_from == "corpus" and bands.edges is None
@@ -195,7 +179,7 @@ class Recipe:
 
         Its labels are missing; ``t`` and ``target_times`` say what it is about, ``dropped`` which
         later origins had to be passed over. ``at`` asks for one origin; ``on_grid`` admits only
-        origins on the training grid (with a stride of a day: the hour of day trained on).
+        the clock times that training had origins at (with a stride of a day: one hour of the day).
         """
         series = self._read(frame, time, columns)
         rows = np.arange(self.windowing.history - 1, len(series))
@@ -204,10 +188,12 @@ class Recipe:
         if on_grid:
             rows = rows[self.on_grid(series.time[rows])]
         if len(rows) == 0:
+            wanted = "" if at is None else f" at {at}"
+            grid = f", and on_grid=True admits only {self.grid}" if on_grid else ""
             raise ValueError(
-                f"No origin to forecast from (at={at}, on_grid={on_grid}): the series has "
-                f"{len(series)} rows to {series.time[-1]}, and a window reads a history of "
-                f"{self.windowing.history}."
+                f"No origin{wanted} to forecast from: the series has {len(series)} rows, from "
+                f"{series.time[0]} to {series.time[-1]}, and a window reads a history of "
+                f"{self.windowing.history} rows{grid}."
             )
         numbers, filled = self._numbers(series, with_targets=False)
         X, lacking = last_complete(self.inputs, series, numbers, rows, self.windowing.history)
@@ -217,10 +203,37 @@ class Recipe:
         return Windows(X, values, series.time[rows[-1:]], rows[-1:], self, dropped, filled)
 
     def on_grid(self, times: pd.Index) -> np.ndarray:
-        """Which times are a whole number of strides from the training origins."""
+        """Which times training had origins at, by hour and weekday; all, with the default stride.
+
+        Without dates: which times are a whole number of given strides from the first origin.
+        """
+        return self._at_multiples_of(self._grid_rows, times)
+
+    @property
+    def grid(self) -> str:
+        """The clock times of the training origins, in words."""
+        if self._grid_rows == 1:
+            return "any origin"
+        return f"origins every {duration(self._grid_rows, self.step)} from {self.anchor}"
+
+    def off_grid(self, t: Any) -> str | None:
+        """A sentence on an origin whose clock time training had none at; None where it had."""
+        if self.on_grid(pd.Index([t]))[0]:
+            return None
+        return (
+            f"the fit learned from {self.grid} alone, and this forecast starts at {t}: nothing was "
+            "learned about forecasts from such a time; use on_grid=True for the newest origin like "
+            "those of the fit, or fit without a stride"
+        )
+
+    @property
+    def _grid_rows(self) -> int:
+        return rows_between_known_phases(self.windowing.stride, self.step)
+
+    def _at_multiples_of(self, rows: int, times: pd.Index) -> np.ndarray:
+        """Which times are a whole number of so many rows from the anchor."""
         steps = np.asarray((times - self.anchor) / self.step, dtype=float)
-        stride = self.windowing.stride or 1
-        return np.isclose(steps / stride, np.round(steps / stride), rtol=0, atol=1e-6)
+        return np.isclose(steps / rows, np.round(steps / rows), rtol=0, atol=1e-6)
 
     def _read(self, frame: Any, time: Any, columns: Any) -> Series:
         series = read_series(
@@ -250,6 +263,7 @@ class Recipe:
             "inputs": [one.to_dict() for one in self.inputs],
             "step": plain(self.step),
             "anchor": plain(self.anchor),
+            "stride": self.stride,
             "time": self.time,
             "columns": plain(self.columns),
         }
@@ -260,8 +274,9 @@ class Recipe:
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Recipe:
         dated = isinstance(stored["step"], str)
+        windowing = Windowing(**stored["windowing"])
         return cls(
-            windowing=Windowing(**stored["windowing"]),
+            windowing=windowing,
             tasks={
                 k: Question(observable_from_dict(asked), lead)
                 for k, (asked, lead) in stored["tasks"].items()
@@ -269,132 +284,8 @@ class Recipe:
             inputs=tuple(input_from_dict(one) for one in stored["inputs"]),
             step=pd.Timedelta(stored["step"]) if dated else stored["step"],
             anchor=pd.Timestamp(stored["anchor"]) if dated else stored["anchor"],
+            # Version 0.1 wrote the stride into the windowing alone.
+            stride=stored.get("stride", windowing.stride),
             time=stored["time"],
             columns=None if stored["columns"] is None else tuple(stored["columns"]),
         )
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Windows:
-    """N windows: inputs ``X`` (N, D), labels ``Y`` by task (N,), origins ``t`` (N,).
-
-    - ``values``: the number behind each label, before thresholds and bands.
-    - ``rows``: the origins' rows in the series; ``dropped``: the windows left out, and why.
-    - ``filled``: how many missing numbers of each column were filled.
-    """
-
-    X: np.ndarray
-    values: dict[str, np.ndarray]
-    t: pd.Index
-    rows: np.ndarray
-    recipe: Recipe
-    dropped: pd.DataFrame
-    filled: dict[str, int] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.X)
-
-    @property
-    def tasks(self) -> list[str]:
-        return list(self.recipe.tasks)
-
-    @property
-    def questions(self) -> dict[str, Observable]:
-        """The observable of each task, with the edges learned so far."""
-        return {task: question.observable for task, question in self.recipe.tasks.items()}
-
-    @property
-    def sentences(self) -> dict[str, str]:
-        return {task: self.recipe.sentence(task) for task in self.tasks}
-
-    @property
-    def heads(self) -> dict[str, AbstractHead]:
-        """The head that each question calls for."""
-        return {task: asked.head() for task, asked in self.questions.items()}
-
-    @property
-    def feature_names(self) -> list[str]:
-        return self.recipe.feature_names
-
-    @property
-    def Y(self) -> dict[str, np.ndarray]:
-        """Labels by task, NaN where missing; an error while quantile edges are not learned."""
-        return {task: asked.label(self.values[task]) for task, asked in self.questions.items()}
-
-    @property
-    def target_times(self) -> pd.DataFrame:
-        """The end t + lead of each window, by task."""
-        ends = {k: self.t + q.lead * self.recipe.step for k, q in self.recipe.tasks.items()}
-        return pd.DataFrame(ends, index=self.t)
-
-    def X_frame(self) -> pd.DataFrame:
-        return pd.DataFrame(self.X, index=self.t, columns=self.feature_names)
-
-    def Y_frame(self) -> pd.DataFrame:
-        return pd.DataFrame(self.Y, index=self.t)
-
-    def take(self, index: Any) -> Windows:
-        """Some of the windows: an integer, an array of them, a mask or a slice."""
-        n = np.atleast_1d(np.arange(len(self))[index])
-        values = {task: value[n] for task, value in self.values.items()}
-        return replace(self, X=self.X[n], values=values, t=self.t[n], rows=self.rows[n])
-
-    def label(self, train: Any) -> Windows:
-        """The same windows with quantile edges learned from the windows ``train`` alone."""
-        return self._learned(train, lambda bands: bands.edges_from == "train")
-
-    def _learned(self, index: Any, which: Callable[[Bands], bool]) -> Windows:
-        tasks = dict(self.recipe.tasks)
-        for task, (asked, lead) in tasks.items():
-            if isinstance(asked, Bands) and which(asked):
-                tasks[task] = Question(asked.learn(self.values[task][index]), lead)
-        return replace(self, recipe=replace(self.recipe, tasks=tasks))
-
-    def split(self, split: Split | None = None) -> Parts:
-        """The three parts of ``split`` (by default chronological 60/20/20), all labelled."""
-        split = self.chronological_split() if split is None else split
-        labelled = self.label(split.train)
-        return Parts(*(labelled.take(part) for part in split))
-
-    def chronological_split(
-        self, fractions: Sequence[float] = PAPER_FRACTIONS, *, embargo: Embargo = 0
-    ) -> Split:
-        """``splits.chronological_split``. ``embargo`` counts strides; "auto" is the shortest time
-        after which no part's history holds target hours of another part."""
-        return splits.chronological_split(len(self), fractions, **self._embargo(embargo))
-
-    def random_split(
-        self, seed: int, fractions: Sequence[float] = PAPER_FRACTIONS, *, embargo: Embargo = 0
-    ) -> Split:
-        """``splits.random_split``, with ``embargo`` as in ``chronological_split``."""
-        return splits.random_split(len(self), seed, fractions, **self._embargo(embargo))
-
-    def rolling_origins(self, origins: int = 5, *, embargo: Embargo = 0) -> list[Split]:
-        """``splits.rolling_origins``, with ``embargo`` as in ``chronological_split``."""
-        return splits.rolling_origins(len(self), origins, **self._embargo(embargo))
-
-    def leaks(self, split: Split) -> pd.DataFrame:
-        """``splits.shared_hours`` of these windows: what one part knows of another's targets."""
-        windowing = self.recipe.windowing
-        shared = splits.shared_hours(split, self.rows, windowing.history, max(windowing.each_lead))
-        return pd.DataFrame(shared)
-
-    def _embargo(self, embargo: Embargo) -> dict[str, Any]:
-        windowing = self.recipe.windowing
-        if isinstance(embargo, str) and embargo != "auto":
-            raise ValueError(f"embargo is a number of windows or 'auto', got {embargo!r}.")
-        clean = windowing.history + max(windowing.each_lead) - 1
-        reach = clean if embargo == "auto" else embargo * (windowing.stride or 1)
-        return {"embargo": reach, "positions": self.rows}
-
-    def __repr__(self) -> str:
-        n, d = self.X.shape
-        lost = self.dropped.groupby(["part", "columns"]).size()
-        why = "; ".join(f"{count} for {part} {names}" for (part, names), count in lost.items())
-        span = f", t from {self.t[0]} to {self.t[-1]}" if n else ""
-        lines = [f"Windows(N={n}, D={d}, tasks={self.tasks}){span}"]
-        lines += [f"  {task}: {sentence}" for task, sentence in self.sentences.items()]
-        lines.append(f"  dropped {len(self.dropped)} windows" + (f": missing {why}" if why else ""))
-        if self.filled:
-            lines.append(f"  filled {', '.join(f'{k}: {v} rows' for k, v in self.filled.items())}")
-        return "\n".join(lines)
