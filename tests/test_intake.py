@@ -3,17 +3,17 @@
 import re
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import scipy.sparse
 
 from scrollmt import Categorical, Event, Gaussian, Ordinal
+from scrollmt.coordinates import check_aligned
 from scrollmt.intake import (
-    Rows,
-    Scales,
     check_columns,
     check_learnable,
     check_validation,
@@ -50,6 +50,9 @@ def messages(*parts: str) -> str:
         (pd.DataFrame(GRID), ["0", "1"]),
         (pd.DataFrame(GRID, columns=["a", "b"]).astype("Float64"), ["a", "b"]),
         (pd.DataFrame(GRID, columns=["a", "b"]).astype({"a": "Int64", "b": "f4"}), ["a", "b"]),
+        (pl.DataFrame(GRID, schema=["a", "b"]), ["a", "b"]),
+        (pa.table({"a": GRID[:, 0], "b": GRID[:, 1]}), ["a", "b"]),
+        ({"a": GRID[:, 0], "b": GRID[:, 1].tolist()}, ["a", "b"]),
     ],
 )
 def test_inputs_come_in_many_forms(X: Any, names: list[str] | None) -> None:
@@ -78,7 +81,9 @@ def with_value(value: Any, dtype: Any = float) -> np.ndarray:
         (np.zeros((0, 2)), ["(0, 2)", "no windows"]),
         (np.zeros((2, 0)), ["(2, 0)", "no columns"]),
         ([[1.0, 2.0], [3.0]], ["not a regular array", "inhomogeneous"]),
-        ({"a": [1.0]}, ["dict", "(N, D)"]),
+        ({"a": [1.0], "b": [1.0, 2.0]}, ["'a': (1,)", "'b': (2,)", "one length"]),
+        (pl.DataFrame({"a": [1.0]}).lazy(), ["lazy frame", ".collect()"]),
+        (pl.DataFrame({"a": [1.0], "b": ["x"]}), ["column 'b'", "dtype"]),
         (None, ["NoneType", "(N, D)"]),
         ("abc", ["str", "(N, D)"]),
         (scipy.sparse.eye(3), ["dia_matrix", "(N, D)"]),
@@ -153,6 +158,7 @@ def test_a_missing_value_is_unseen(column: Any) -> None:
         pd.Series([1, None, 0], dtype="category"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:.*negative and count as missing")
 @pytest.mark.parametrize("head", [Event(), Ordinal(2), Categorical(2)], ids=repr)
 def test_a_missing_class_is_unseen(column: Any, head: Any) -> None:
     labels, seen = read_targets({"k": column}, {"k": head}, 3)
@@ -283,14 +289,14 @@ def learnable(head: Any, labels: Any, weight: Any = None) -> None:
 
 def test_every_task_needs_something_to_learn_from() -> None:
     learnable(Gaussian(), [1.0, 1.0 + 1e-9, np.nan])
-    learnable(Event(), [0, 1, -1])
+    learnable(Event(), [0, 1, np.nan])
     with pytest.raises(ValueError, match=messages("task 'k'", "no observed label", "3 windows")):
         learnable(Gaussian(), [np.nan] * 3)
     with pytest.raises(ValueError, match=messages("task 'k'", "no observed label")):
         learnable(Event(), [0, 1], [0.0, 0.0])
     for head in (Event(), Ordinal(3), Categorical(3)):
         with pytest.raises(ValueError, match=messages("task 'k'", "only class 1", "two classes")):
-            learnable(head, [1, 1, -1])
+            learnable(head, [1, 1, np.nan])
     with pytest.raises(ValueError, match=messages("task 'k'", "only class 1")):
         learnable(Event(), [0, 1, 1], [0.0, 1.0, 1.0])
     with pytest.raises(ValueError, match=messages("task 'k'", "constant (2.5)", "2 labels")):
@@ -308,96 +314,90 @@ def test_validation_needs_a_label_and_says_what_it_cannot_see() -> None:
         check_validation({"a": np.ones(2), "b": np.zeros(2)})
 
 
-# Scales
+# Rows and columns are matched by name
 
 
-def scales_of(x: np.ndarray, y: Any, weight: Any = None, **settings: Any) -> Scales:
-    rows = read_rows(x, {"state": y}, weight, {"state": Gaussian()})
-    return Scales.of(rows, {"state": Gaussian()}, **{"scale_targets": True, **settings})
+@pytest.mark.parametrize("frame", [pl.DataFrame, pa.table, dict, pd.DataFrame])
+def test_columns_of_any_frame_are_matched_by_name(frame: Any) -> None:
+    columns = {"b": GRID[:, 1], "a": GRID[:, 0]}
+    values, names = read_inputs(frame(columns))
+    np.testing.assert_array_equal(check_columns(values, names, 2, ["a", "b"]), GRID)
 
 
-def test_scales_are_the_moments_of_the_windows() -> None:
-    X, Y = windows(30)
-    scales = scales_of(X, Y["state"])
-    np.testing.assert_allclose(scales.x_mean, X.mean(axis=0), rtol=1e-12)
-    np.testing.assert_allclose(scales.x_sd, X.std(axis=0), rtol=1e-12)
-    assert scales.offset["state"] == pytest.approx(Y["state"].mean(), rel=1e-12)
-    assert scales.scale["state"] == pytest.approx(Y["state"].std(), rel=1e-12)
-    np.testing.assert_allclose(scales.inputs(X).std(axis=0), 1.0, rtol=1e-12)
-    assert scales_of(X, Y["state"], scale_targets=False).scale == {"state": 1.0}
+@pytest.mark.parametrize("frame", [pl.DataFrame, pa.table])
+def test_labels_and_weights_of_any_frame_are_matched_by_name(frame: Any) -> None:
+    _, Y = windows(6)
+    labels, seen = read_targets(frame({name: Y[name] for name in reversed(Y)}), TASKS, 6)
+    for name in Y:
+        np.testing.assert_array_equal(labels[name], Y[name])
+        assert seen[name].all()
+    given = {"regime": np.full(6, 2.0), "state": np.arange(6.0)}
+    weights = read_weights(frame(given), list(TASKS), 6)
+    for name, weight in given.items():
+        np.testing.assert_array_equal(weights[name], weight)
+    missing = frame({"state": pa.array([None, 1.0, 2.0])}) if frame is pa.table else None
+    if missing is not None:
+        assert read_targets(missing, {"state": Gaussian()}, 3)[1]["state"].tolist() == [0, 1, 1]
 
 
-def test_weight_two_is_the_row_twice_and_weight_zero_is_no_row() -> None:
-    X, Y = windows(30)
-    y = Y["state"]
-    weight = np.r_[2.0, 0.0, np.ones(28)]
-    weighted = scales_of(X, y, weight)
-    twice = scales_of(np.r_[X[:1], X[:1], X[2:]], np.r_[y[:1], y[:1], y[2:]])
-    np.testing.assert_allclose(weighted.x_mean, twice.x_mean, rtol=1e-12)
-    np.testing.assert_allclose(weighted.x_sd, twice.x_sd, rtol=1e-12)
-    assert weighted.offset["state"] == pytest.approx(twice.offset["state"], rel=1e-12)
-    assert weighted.scale["state"] == pytest.approx(twice.scale["state"], rel=1e-12)
+DAYS = pd.date_range("2024-01-01", periods=4)
+SHUFFLED = [2, 0, 3, 1]
 
 
-@pytest.mark.parametrize("constant", [0.0, 0.1, -1e9 / 3, 1e-300])
-def test_a_constant_column_is_ignored(constant: float) -> None:
-    X, Y = windows(49)
-    X[:, 1] = constant
-    scales = scales_of(X, Y["state"])
-    assert scales.x_sd[1] == 0.0
-    new = X.copy()
-    new[:, 1] = 17.0
-    assert (scales.inputs(X)[:, 1] == 0.0).all()
-    np.testing.assert_array_equal(scales.inputs(new), scales.inputs(X))
+@pytest.mark.parametrize(
+    ("here", "there", "says"),
+    [
+        (
+            DAYS,
+            DAYS[::-1],
+            "2024-01-04 00:00:00 in row 0, where X has 2024-01-01 00:00:00",
+        ),
+        (DAYS, DAYS.tz_localize("UTC"), "in row 0"),
+        (DAYS, DAYS.shift(1), "in row 0"),
+        (["a", "b", "c", "d"], ["a", "c", "b", "d"], "labelled c in row 1, where X has b"),
+        (SHUFFLED, range(4), "labelled 0 in row 0, where X has 2"),
+        (range(4), SHUFFLED, "labelled 2 in row 0, where X has 0"),
+        (range(10, 14), range(20, 24), "labelled 20 in row 0, where X has 10"),
+        (DAYS, DAYS, None),
+        (SHUFFLED, SHUFFLED, None),
+        # A plain range is a position, and says nothing against other labels.
+        (DAYS, range(4), None),
+        (range(4), DAYS, None),
+        (range(10, 14), range(4), None),
+        (DAYS, None, None),
+        (None, SHUFFLED, None),
+    ],
+)
+def test_rows_whose_labels_disagree_are_refused(here: Any, there: Any, says: str | None) -> None:
+    def rows(index: Any) -> Any:
+        return np.ones(4) if index is None else pd.Series(np.ones(4), index=index)
+
+    X = rows(here) if here is None else rows(here).to_frame()
+    for others in ({"Y": rows(there)}, {"Y": {"a": rows(there)}}, {"sample_weight": rows(there)}):
+        if says is None:
+            check_aligned(X, others)
+        else:
+            with pytest.raises(ValueError, match=re.escape(says)):
+                check_aligned(X, others)
 
 
-@pytest.mark.parametrize("unit", [1e-200, 1e-30, 1.0, 1e30, 1e200, 3e307])
-def test_inputs_of_any_magnitude_are_standardised(unit: float) -> None:
-    X, Y = windows(30)
-    X /= np.abs(X).max()
-    plain = scales_of(X, Y["state"]).inputs(X)
-    np.testing.assert_allclose(scales_of(X * unit, Y["state"]).inputs(X * unit), plain, rtol=1e-9)
+def test_labels_that_disagree_among_themselves_are_refused() -> None:
+    Y = {"a": pd.Series(1.0, DAYS), "b": pd.Series(1.0, DAYS[::-1])}
+    with pytest.raises(ValueError, match=r"Y\['b'\] is labelled .* where Y\['a'\] has"):
+        check_aligned(np.ones((4, 1)), {"Y": Y})
 
 
-def test_what_arithmetic_cannot_hold_is_refused_by_name() -> None:
-    X, Y = windows(30)
-    rows = Rows(X, {"state": Y["state"]}, {"state": np.ones(30)})
-    scales = scales_of(X, Y["state"])
-    for far in (1e20, -1e60, 1e308):
-        new = X.copy()
-        new[4, 2] = far
-        with pytest.raises(ValueError, match=messages("X: column 'c'", f"{far:g} at row 4")):
-            scales.inputs(new, names=["a", "b", "c"])
-        labels = {"state": Y["state"].copy()}
-        labels["state"][4] = far
-        with pytest.raises(ValueError, match=messages("new Y: task 'state'", f"{far:g} at row 4")):
-            scales.data(rows._replace(labels=labels), what="new ")
-        # The same value below a weight of zero is not there at all.
-        hidden = rows._replace(labels=labels, weights={"state": (np.arange(30) != 4) * 1.0})
-        assert jnp.isfinite(scales.data(hidden).y["state"]).all()
-    for unit in (1e-200, 1e200):
-        with pytest.raises(ValueError, match=messages("task 'state'", "change its units")):
-            scales_of(X, unit * Y["state"])
+def test_weights_without_columns_are_refused() -> None:
+    with pytest.raises(ValueError, match=messages("without columns", "(6, 0)", "'state'")):
+        read_weights(pd.DataFrame(index=range(6)), ["state"], 6)
 
 
-@pytest.mark.parametrize("unit", [1e-6, 1e6])
-def test_a_preset_that_does_not_scale_targets_warns_about_their_units(unit: float) -> None:
-    X, Y = windows(30)
-    scales_of(X, unit * Y["state"])
-    with pytest.warns(UserWarning, match=messages("task 'state'", "preset='default'", "sd")):
-        scales_of(X, unit * Y["state"], scale_targets=False)
-
-
-def test_data_follows_the_precision_that_jax_is_set_to() -> None:
-    X, Y = windows(30)
-    rows = read_rows(X, Y, None, TASKS)
-    scales = Scales.of(rows, TASKS, scale_targets=True)
-
-    def floats() -> set[str]:
-        leaves = jax.tree.leaves(scales.data(rows))
-        return {leaf.dtype.name for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)}
-
-    assert floats() == {"float32"}
-    with jax.enable_x64(True):
-        assert floats() == {"float64"}
-        np.testing.assert_array_equal(scales.data(rows).x, scales.inputs(X))
+def test_a_class_that_would_pass_for_missing_is_named() -> None:
+    signs = np.array([-1, 0, 1, -1, 1, 0])
+    with pytest.warns(UserWarning, match=messages("task 'r'", "33%", "row 0 is -1", "from 0")):
+        _, seen = Ordinal(3).read_labels("r", signs)
+    assert seen.tolist() == (signs >= 0).tolist()
+    # A few gaps marked by -1, or as many NaN as there are, are gaps.
+    few = np.r_[-1, np.zeros(10), np.ones(10)]
+    assert Ordinal(3).read_labels("r", few)[1].sum() == 20
+    assert Event().read_labels("e", np.where(few < 0, np.nan, few))[1].sum() == 20

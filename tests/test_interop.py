@@ -286,13 +286,13 @@ def test_a_coordinate_of_samples_comes_back() -> None:
 def test_coordinates_that_disagree_are_refused(fitted: Forecaster) -> None:
     X, Y = (stacked(one) for one in gridded())
     turned = Y.isel(sample=slice(None, None, -1))
-    says = r"'state' has the coordinate .*2024-01-15.*'w'.* at row 0, where X has .*'n'"
-    with pytest.raises(ValueError, match=says):
+    says = r"is labelled .*2024-01-15.*'w'.* in row 0, where X has .*'n'"
+    with pytest.raises(ValueError, match=f"Y {says}"):
         tiny().fit(X, turned)
-    with pytest.raises(ValueError, match=f"validation Y: {says}"):
+    with pytest.raises(ValueError, match=f"validation Y {says}"):
         tiny(validation=(X, turned)).fit(X, Y)
     for score in (fitted.score, fitted.evaluate):
-        with pytest.raises(ValueError, match=says):
+        with pytest.raises(ValueError, match=rf"Y\['state'\] {says}"):
             score(X, {name: turned[name] for name in TASKS})
     with pytest.raises(ValueError, match=r"'state' has labels of shape \(59,\), but X has 60 rows"):
         tiny().fit(X, Y.isel(sample=slice(59)))

@@ -1,10 +1,11 @@
-r"""Arrays with coordinates, in and out: where a row of the inputs is, the laws say again.
+r"""Tables of other libraries, in and out: columns keep their names, and rows their labels.
 
     X (sample, feature) ──▶ table (N, D), indexed by the coordinate of sample ──▶ laws ──▶ Dataset
 
-A DataArray has two dimensions, samples first; a Dataset has one variable a column, all over the one
-dimension of the samples. A grid becomes samples by `stack`, and laws a grid by `unstack`. xarray
-is needed only by those who use it: whoever hands over a Dataset has imported it already.
+polars, pyarrow and other eager frames become pandas frames. A DataArray has two dimensions,
+samples first; a Dataset has one variable a column, all over the one dimension of the samples. A
+grid becomes samples by `stack`, and laws a grid by `unstack`. None of these libraries is imported
+here: whoever hands over a Dataset has imported xarray already.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 import pandas as pd
 
@@ -24,12 +26,32 @@ def has_coordinates(value: Any) -> bool:
 
 
 def as_table(value: Any, what: str) -> Any:
-    """A DataFrame with the coordinate of the samples as its index; what is not xarray stays.
+    """A pandas frame from any library's frame or Dataset, columns by name; else the value itself.
 
-    A DataArray with another number of dimensions than two becomes a plain array.
+    The coordinate of a Dataset's samples becomes the index. A DataArray with another number of
+    dimensions than two becomes a plain array.
     """
-    if not has_coordinates(value):
+    if has_coordinates(value):
+        return _from_xarray(value, what)
+    if isinstance(value, pd.DataFrame):
         return value
+    try:
+        frame = nw.from_native(value, pass_through=True)
+    except nw.exceptions.DuplicateError as error:
+        raise ValueError(f"{what} has two columns of one name ({error}); rename them") from None
+    if isinstance(frame, nw.LazyFrame):
+        raise ValueError(f"{what} is a lazy frame, which has no rows yet; pass {what}.collect()")
+    return _from_frame(frame) if isinstance(frame, nw.DataFrame) else value
+
+
+def _from_frame(frame: nw.DataFrame[Any]) -> pd.DataFrame:
+    try:
+        return frame.to_pandas()
+    except (ImportError, ModuleNotFoundError):  # polars asks pyarrow for the conversion
+        return pd.DataFrame({name: frame[name].to_numpy() for name in frame.columns})
+
+
+def _from_xarray(value: Any, what: str) -> Any:
     if isinstance(value, Mapping):
         dims = {str(name): one.dims for name, one in value.items()}
         if not dims or any(one != (_samples(value),) for one in dims.values()):
@@ -52,32 +74,59 @@ def index_of(rows: Any, unnamed: str = "row") -> pd.Index:
         dim = _samples(rows)
         index = rows.indexes.get(dim)
         return pd.RangeIndex(rows.sizes[dim], name=dim) if index is None else index
-    index = rows if isinstance(rows, pd.Index) else getattr(rows, "index", None)
-    if not isinstance(index, pd.Index):
-        return pd.RangeIndex(len(rows), name=unnamed)
+    index = row_labels(rows)
+    if index is None:
+        columns = isinstance(rows, Mapping) and len(rows) > 0
+        return pd.RangeIndex(len(next(iter(rows.values())) if columns else rows), name=unnamed)
     if isinstance(index, pd.MultiIndex):
         names = [f"{unnamed}_{k}" if n is None else n for k, n in enumerate(index.names)]
         return index.set_names(names)
     return index if index.name is not None else index.rename(unnamed)
 
 
-def check_aligned(X: Any, Y: Any, what: str = "Y") -> None:
-    """Refuse labels whose coordinates are not those of the inputs: rows are matched in order."""
-    if not has_coordinates(X):
-        return
-    labels = Y if isinstance(Y, Mapping) else {what: Y}
-    here = index_of(X)
-    for name, given in labels.items():
-        if not has_coordinates(given) or not given.dims:
-            continue
-        there = index_of(given)
-        if len(here) != len(there) or here.equals(there):
-            continue  # another length is refused elsewhere, by shapes
-        row = int(np.flatnonzero(np.asarray(here != there))[0])
-        raise ValueError(
-            f"{what}: {name!r} has the coordinate {there[row]} at row {row}, where X has "
-            f"{here[row]}; bring both into one order first, as xarray.align does"
-        )
+def check_aligned(X: Any, others: Mapping[str, Any]) -> None:
+    """Refuse labels or weights, by name, whose rows are labelled otherwise than the inputs.
+
+    Rows are matched by position. A plain range 0, 1, 2, ... says no more than the position, and
+    agrees with any index that is not a reordering of it.
+    """
+    first, here = "X", row_labels(X)
+    for what, given in others.items():
+        by_name = isinstance(given, Mapping) and not has_coordinates(given)
+        for name, column in given.items() if by_name else [("", given)]:
+            shown, there = f"{what}[{name!r}]" if name else what, row_labels(column)
+            if here is None:
+                first, here = shown, there
+            if here is None or there is None or len(here) != len(there) or here.equals(there):
+                continue  # another length is refused elsewhere, by shapes
+            if (_is_plain(here) or _is_plain(there)) and not _same_set(here, there):
+                continue
+            unlike = np.asarray(here, dtype=object) != np.asarray(there, dtype=object)
+            row = int(np.flatnonzero(unlike)[0])
+            raise ValueError(
+                f"{shown} is labelled {there[row]} in row {row}, where {first} has {here[row]}, "
+                "and rows are matched by position; bring both into one order (pandas: reindex or "
+                "join, xarray: align), or drop the index with reset_index(drop=True)"
+            )
+
+
+def row_labels(rows: Any) -> pd.Index | None:
+    """The index or coordinate of an object that has one."""
+    if has_coordinates(rows):
+        return index_of(rows) if rows.dims and _samples(rows) in rows.indexes else None
+    if isinstance(rows, pd.Index):
+        return rows
+    return rows.index if isinstance(rows, pd.DataFrame | pd.Series) else None
+
+
+def _is_plain(index: pd.Index) -> bool:
+    return pd.api.types.is_integer_dtype(index.dtype) and bool(
+        np.array_equal(index, np.arange(len(index)))
+    )
+
+
+def _same_set(first: pd.Index, second: pd.Index) -> bool:
+    return first.is_unique and second.is_unique and bool(first.isin(second).all())
 
 
 def dataset(

@@ -10,6 +10,7 @@ var)`, elementwise over windows, and is at once the question a user asks (`Gauss
 from __future__ import annotations
 
 import abc
+import warnings
 from typing import Any, Self
 
 import equinox as eqx
@@ -34,6 +35,8 @@ from scrollmt.quadrature import log_expected
 from scrollmt.weighted import weighted_moments
 
 PROBIT_BASE_SCALE = 1.005
+# So many negative labels look like a class of their own rather than gaps.
+MANY_NEGATIVE = 0.1
 _PIECE = 4**8
 
 
@@ -282,6 +285,17 @@ class Categorical(AbstractHead):
 
 
 def _read_classes(name: str, values: Any, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    y = class_labels(values, len(values), classes, f"task {name!r}")
+    given = real_labels(values, len(values), f"task {name!r}")
+    negative = given < 0.0
+    if negative.mean() > MANY_NEGATIVE:
+        row = int(np.flatnonzero(negative)[0])
+        warnings.warn(
+            f"task {name!r}: {negative.mean():.0%} of the labels are negative and count as missing "
+            f"(row {row} is {given[row]:g}); the classes are 0 to {classes - 1}: if these are "
+            "classes, count them from 0; if they are missing, NaN says so without this warning",
+            UserWarning,
+            stacklevel=7,
+        )
+    y = class_labels(given, len(given), classes, f"task {name!r}")
     seen = y >= 0
     return np.where(seen, y, 0).astype(np.int32), seen

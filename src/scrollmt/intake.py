@@ -8,12 +8,10 @@ not fit is a `ValueError` that names the column or task, both shapes and what to
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from scipy.sparse import issparse
@@ -21,23 +19,24 @@ from scipy.sparse import issparse
 from scrollmt import coordinates
 from scrollmt.couplings import Groups
 from scrollmt.heads import AbstractHead, AbstractProbit, Categorical
-from scrollmt.objective import Data
 from scrollmt.predictive import real_labels
-from scrollmt.weighted import is_constant, weighted_moments
+from scrollmt.weighted import is_constant
 from scrollmt.windows import Windows
 
 # Standardised values and weights up to here: their squares, added up, still fit a float32.
 FARTHEST = 1e12
-# Without division by the sd, a target this far from unit sd is beyond the fixed learning rate.
-UNSCALED_SD = (1e-3, 1e3)
 
 
 class Rows(NamedTuple):
-    """Windows as read: inputs, labels that are harmless where missing, weights zero there."""
+    """Windows as read: inputs, labels that are harmless where missing, weights zero there.
+
+    `where` are the numbers of the rows as they were given, or their labels in an index.
+    """
 
     x: np.ndarray
     labels: dict[str, np.ndarray]
     weights: dict[str, np.ndarray]
+    where: np.ndarray
 
     def take(self, index: np.ndarray) -> Rows:
         return jax.tree.map(lambda a: a[index], self)
@@ -68,6 +67,18 @@ def _columns(table: pd.DataFrame, what: str) -> list[str]:
     return names
 
 
+def _from_columns(columns: Mapping[Any, Any], what: str) -> pd.DataFrame:
+    """A table from arrays by name."""
+    arrays = {name: _array(values, f"{what}[{name!r}]") for name, values in columns.items()}
+    shapes = {name: array.shape for name, array in arrays.items()}
+    if len(set(shapes.values())) > 1 or any(len(shape) != 1 for shape in shapes.values()):
+        raise ValueError(
+            f"{what} is a mapping whose columns have the shapes {shapes}; expected one array (N,) "
+            "a column, all of one length"
+        )
+    return pd.DataFrame(arrays)
+
+
 def read_inputs(X: Any, what: str = "X") -> tuple[np.ndarray, list[str] | None]:
     """`X` as finite float64 `(N, D)`, and its column names where it has them."""
     if isinstance(X, Windows):
@@ -78,6 +89,8 @@ def read_inputs(X: Any, what: str = "X") -> tuple[np.ndarray, list[str] | None]:
             f"such as {what}.toarray()"
         )
     X = coordinates.as_table(X, what)
+    if isinstance(X, Mapping):
+        X = _from_columns(X, what)
     names = None
     if isinstance(X, pd.DataFrame):
         names = _columns(X, what)
@@ -200,8 +213,14 @@ def read_weights(
     """
     if sample_weight is None:
         return {name: np.ones(rows) for name in tasks}
+    sample_weight = coordinates.as_table(sample_weight, what)
     if isinstance(sample_weight, pd.DataFrame):
         names = _columns(sample_weight, what)
+        if not names:
+            raise ValueError(
+                f"{what} is a table without columns (shape {sample_weight.shape}); give it one "
+                f"column for each of the tasks {tasks}, or leave it out"
+            )
         sample_weight = {
             n: sample_weight[c] for n, c in zip(names, sample_weight.columns, strict=True)
         }
@@ -237,6 +256,7 @@ def read_rows(
     *,
     what: str = "",
     joint: Groups = (),
+    where: pd.Index | None = None,
 ) -> Rows:
     """Targets and weights that belong to inputs already read."""
     labels, seen = read_targets(Y, heads, len(x), what=f"{what}Y")
@@ -254,7 +274,7 @@ def read_rows(
                     f"{pair[0][row]:g} and {pair[1][row]:g} at row {row}; labels that are scored "
                     "jointly have one weight a row: give these tasks the same array"
                 )
-    return Rows(x, labels, weights)
+    return Rows(x, labels, weights, np.asarray(range(len(x)) if where is None else where))
 
 
 def hold_out(rows: Rows, share: float, seed: int) -> tuple[Rows, Rows]:
@@ -310,91 +330,4 @@ def check_validation(weights: Mapping[str, np.ndarray]) -> None:
             "choice of the backbone are blind to them",
             UserWarning,
             stacklevel=5,
-        )
-
-
-@dataclass(frozen=True)
-class Scales:
-    """Training-set statistics: inputs are standardised, targets shifted and scaled where their
-    head has units.
-
-    A constant input column has sd zero and is ignored, then and later: nothing was learned
-    about what a change in it means.
-    """
-
-    x_mean: np.ndarray
-    x_sd: np.ndarray
-    offset: dict[str, float]
-    scale: dict[str, float]
-
-    @classmethod
-    def of(cls, rows: Rows, heads: Mapping[str, AbstractHead], *, scale_targets: bool) -> Scales:
-        """Weighted, so that a row of weight two counts as that row twice."""
-        mean, sd = weighted_moments(rows.x, np.mean([rows.weights[name] for name in heads], axis=0))
-        offset, scale = {}, {}
-        for name, head in heads.items():
-            units = head.units(rows.labels[name], rows.weights[name])
-            if units is None:
-                continue
-            centre, spread = units
-            if not 1e-150 < spread < 1e150:
-                raise ValueError(
-                    f"task {name!r} has sd {spread:g} in the training part, whose square does "
-                    "not fit a float; change its units"
-                )
-            low, high = UNSCALED_SD
-            if not scale_targets and not low <= spread <= high:
-                warnings.warn(
-                    f"task {name!r} has sd {spread:.3g}, and this preset fits targets as they "
-                    "are, with steps made for an sd near one: expect a poor fit; use "
-                    "preset='default', which divides targets by their sd, or change the units",
-                    UserWarning,
-                    stacklevel=5,
-                )
-            offset[name] = centre
-            scale[name] = spread if scale_targets else 1.0
-        return cls(mean, sd, offset, scale)
-
-    def inputs(
-        self, x: np.ndarray, *, what: str = "X", names: Sequence[str] | None = None
-    ) -> np.ndarray:
-        """Standardised inputs, all of them within what the arithmetic can hold."""
-        varies = self.x_sd > 0
-        with np.errstate(over="ignore"):
-            z = np.where(varies, (x - self.x_mean) / np.where(varies, self.x_sd, 1.0), 0.0)
-        bad = ~(np.abs(z) <= FARTHEST)
-        if bad.any():
-            row, col = (int(i) for i in np.argwhere(bad)[0])
-            raise ValueError(
-                f"{what}: column {repr(names[col]) if names else col} is {x[row, col]:g} at row "
-                f"{row}, but had mean {self.x_mean[col]:g} and sd {self.x_sd[col]:g} in the "
-                "training part; that far out there is no forecast, check its units"
-            )
-        return z
-
-    def data(self, rows: Rows, *, what: str = "", names: Sequence[str] | None = None) -> Data:
-        """Standardised arrays in JAX's current precision, as the objective wants them."""
-        dtype = jnp.result_type(float)
-        y = {}
-        for name, values in rows.labels.items():
-            if name in self.offset:
-                kept = (rows.weights[name] > 0).reshape(-1, *(1,) * (values.ndim - 1))
-                scaled = np.where(kept, values - self.offset[name], 0.0) / self.scale[name]
-                # An infinite bound says that there is none on that side.
-                bad = np.isfinite(values) & ~(np.abs(scaled) <= FARTHEST)
-                if bad.any():
-                    at = tuple(np.argwhere(bad)[np.argmax(np.abs(scaled[bad]))])
-                    raise ValueError(
-                        f"{what}Y: task {name!r} is {values[at]:g} at row {at[0]}, but had mean "
-                        f"{self.offset[name]:g} in the training part, where its unit is "
-                        f"{self.scale[name]:g}; check its units, or use preset='default', which "
-                        "divides targets by their sd"
-                    )
-                y[name] = jnp.asarray(scaled, dtype)
-            else:
-                y[name] = jnp.asarray(values)
-        return Data(
-            jnp.asarray(self.inputs(rows.x, what=f"{what}X", names=names), dtype),
-            y,
-            {name: jnp.asarray(w, dtype) for name, w in rows.weights.items()},
         )

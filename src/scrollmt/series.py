@@ -65,10 +65,10 @@ class Series:
 def read_series(frame: Any, time: Any = None, columns: Sequence[str] | None = None) -> Series:
     """Read a frame and check its time index.
 
-    ``frame``: a pandas or polars frame, a mapping of names to arrays, an xarray Dataset over one
-    dimension, or a NumPy array of shape (rows, columns) with ``columns`` naming them. ``time``: the
-    name of the time column, or the times themselves; by default a DatetimeIndex or number index (of
-    a Dataset: its coordinate), else the row number.
+    ``frame``: a frame of pandas, polars or pyarrow, a mapping of names to arrays, an xarray
+    Dataset over one dimension, or a NumPy array of shape (rows, columns) with ``columns`` naming
+    them. ``time``: the name of the time column, or the times themselves; by default a
+    DatetimeIndex or number index (of a Dataset: its coordinate), else the row number.
     """
     index: pd.Index | None = None
     frame = as_table(frame, "the series")
@@ -81,13 +81,10 @@ def read_series(frame: Any, time: Any = None, columns: Sequence[str] | None = No
         table = {str(name): np.asarray(values) for name, values in frame.items()}
     elif isinstance(frame, np.ndarray):
         table = _from_array(frame, columns)
-    elif hasattr(frame, "columns") and hasattr(frame, "__getitem__"):
-        # polars and its like, without importing them
-        table = {str(name): frame[name].to_numpy() for name in frame.columns}
     else:
         raise ValueError(
-            f"Cannot read a {type(frame).__name__}: give a pandas or polars DataFrame (collect a "
-            "lazy one first), a mapping of names to arrays, or a NumPy array with columns=[...]."
+            f"Cannot read a {type(frame).__name__}: give a frame of pandas, polars or pyarrow, a "
+            "mapping of names to arrays, or a NumPy array with columns=[...]."
         )
     lengths = {name: np.shape(values) for name, values in table.items()}
     if not lengths or any(len(shape) != 1 for shape in lengths.values()):
