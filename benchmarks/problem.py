@@ -83,7 +83,7 @@ def stepper(
     with jax.default_matmul_precision("highest"):
         pieces = cut(runs, memory_budget, whole.windows, whole.run_bytes)
         parts = [whole] if len(pieces) == 1 else [whole.take(places) for places in pieces]
-        begun = [start(program, p.params, p.fixed, p.valid, p.keys) for p in parts]
+        begun = [start(program, p.params, p.fixed, p.valid, p.hyper, p.keys) for p in parts]
 
     def run() -> Any:
         with jax.default_matmul_precision("highest"):

@@ -30,9 +30,10 @@ from scrollmt import (
 )
 from scrollmt.backtests import stacked
 from scrollmt.heads import AbstractHead
-from scrollmt.intake import Scales, read_rows
+from scrollmt.intake import read_rows
 from scrollmt.portfolio import train
 from scrollmt.presets import DEFAULT, PAPER
+from scrollmt.scaling import Scales
 from scrollmt.store import ModelFolderError
 
 # Accuracy
@@ -239,7 +240,7 @@ def test_targets_are_scaled_where_that_makes_sense() -> None:
     assert set(scales.offset) == {"t", "c"}
     assert scales.offset["t"] == pytest.approx(50.0, abs=1.0)
     assert scales.scale["t"] == pytest.approx(4.0, rel=0.2)
-    data = scales.data(rows)
+    data = scales.data(rows, heads)
     np.testing.assert_array_equal(data.y["n"], count)
     beyond = np.asarray(data.y["c"])[np.clip(value, 0, 99) <= 48.0]
     limit = (48.0 - scales.offset["c"]) / scales.scale["c"]

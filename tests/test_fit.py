@@ -206,6 +206,65 @@ def test_the_best_parameters_are_kept_not_the_last() -> None:
     assert fits.best_score[1] == 0.0
 
 
+def coordinates(model: Any, data: Data) -> jax.Array:
+    """A criterion for each coordinate, and last one for both."""
+    gap = jnp.abs(model.backbone.theta - data.x[0])
+    return jnp.append(gap, gap.sum())
+
+
+def test_every_criterion_keeps_its_own_best_and_the_last_to_improve_decides_the_end() -> None:
+    """Training goes to (5, 5); validation wants 0.5 along one axis and 2 along the other."""
+    fits = fit(
+        vectors([0.0, 0.0]),
+        target([5.0, 5.0]),
+        target([0.5, 2.0]),
+        objective=bowl,
+        score=coordinates,
+        hyper=rates(0.1),
+        schedule=Schedule(steps=600, patience=7),
+        keys=keys(1),
+    )
+    first, second, both = fits.best_step[0]
+    assert 0 < first < second
+    assert fits.steps[0] == max(second, both) + 7
+    assert fits.stop_reason == ("patience",)
+    for criterion, wanted in ((0, 0.5), (1, 2.0)):
+        theta = np.asarray(fits.model(0, criterion).backbone.theta)
+        assert abs(theta[criterion] - wanted) < 0.1
+        assert fits.best_score[0, criterion] == pytest.approx(abs(theta[criterion] - wanted))
+    # The history shows the last criterion.
+    assert np.nanmin(fits.history["validation"][0]) == fits.best_score[0, 2]
+
+
+def test_a_replayed_run_keeps_the_parameters_of_the_given_steps() -> None:
+    settings: dict[str, Any] = {
+        "objective": bowl,
+        "score": coordinates,
+        "schedule": Schedule(steps=60, eval_every=2),
+        "keys": keys(1),
+    }
+    data = target([5.0, 5.0]), target([0.5, 2.0])
+    once = fit(vectors([0.0, 0.0]), *data, hyper=rates(0.1), **settings)
+    again = fit(
+        vectors([0.0, 0.0]),
+        *data,
+        hyper=rates(0.1) | {"keep_at": jnp.asarray(once.best_step)},
+        **settings,
+    )
+    np.testing.assert_array_equal(again.best_step, once.best_step)
+    np.testing.assert_array_equal(theta_of(again), theta_of(once))
+    # It goes no further than it has to, and never looks at the score.
+    assert again.steps[0] == once.best_step.max()
+    unread = fit(
+        vectors([0.0, 0.0]),
+        data[0],
+        target([np.nan, np.nan]),
+        hyper=rates(0.1) | {"keep_at": jnp.asarray(once.best_step)},
+        **settings,
+    )
+    np.testing.assert_array_equal(theta_of(unread), theta_of(once))
+
+
 def breaks_in_value(model: Any, data: Data, hyper: Any, data_scale: Any) -> jax.Array:
     broken = model.backbone.theta[0] > hyper["wall"]
     return jnp.where(broken, jnp.nan, bowl(model, data))

@@ -128,7 +128,7 @@ def test_score_is_the_mean_log_score_added_over_the_tasks(fitted: Forecaster) ->
         fitted.evaluate(NEW[1:], {n: y[1:] for n, y in NEW_Y.items()})["nll"]["state"]
     )
     assert both[0]["event"] == both[1]["event"]
-    nothing = {**NEW_Y, "event": np.full(13, -1)}
+    nothing = {**NEW_Y, "event": np.full(13, np.nan)}
     assert np.isnan(fitted.evaluate(NEW, nothing).loc["event", "nll"])
     with pytest.raises(ValueError, match=r"no label .*\['event'\]"):
         fitted.score(NEW, nothing)
@@ -216,7 +216,8 @@ def test_missing_labels_in_every_form_are_the_same_gap(fitted: Forecaster) -> No
     none = [[None if g else y for g, y in zip(gap, Y[n], strict=True)] for n in TASKS]
     assert_same(fit(*none), expected)
     negative = [nan[0], np.where(gap, -1, Y["event"]), np.where(gap, -7, Y["regime"])]
-    assert_same(fit(*negative), expected)
+    with pytest.warns(UserWarning, match="negative and count as missing"):
+        assert_same(fit(*negative), expected)
     dtypes = ("Float64", "boolean", "Int64")
     nullable = [pd.array(list(v), dtype=d) for v, d in zip(none, dtypes, strict=True)]
     assert_same(fit(*nullable), expected)
@@ -347,13 +348,14 @@ def test_a_new_window_far_outside_is_refused_by_column(fitted: Forecaster) -> No
         fitted.predict(far)
     # A long way out, yet within what can be computed.
     far[4, 2] = 1e9
-    law: Any = fitted.predict(far)
+    with pytest.warns(UserWarning, match=r"column 2 is 1e\+09 \(row 4, 1 rows\) and lay between"):
+        law: Any = fitted.predict(far)
     assert np.isfinite(law["state"].mean).all()
     assert np.isfinite(law["regime"].log_probs[4]).any()
 
 
 def test_a_task_without_validation_labels_is_named_in_a_warning() -> None:
-    valid = (NEW[:12], {**{n: y[:12] for n, y in NEW_Y.items()}, "event": np.full(12, -1)})
+    valid = (NEW[:12], {**{n: y[:12] for n, y in NEW_Y.items()}, "event": np.full(12, np.nan)})
     X, Y = windows(48)
     with pytest.warns(UserWarning, match=r"\['event'\].*blind"):
         model = tiny(validation=valid).fit(X, Y)
@@ -412,7 +414,11 @@ def test_a_constant_column_changes_nothing() -> None:
     model = tiny(STATE).fit(X, Y["state"])
     moved = NEW.copy()
     moved[:, 1] = 1e6
-    assert_same(numbers(model, moved), numbers(model, NEW))
+    plain = NEW.copy()
+    plain[:, 1] = 0.1
+    with pytest.warns(UserWarning, match="column 1 is 1e.06 .* was always 0.1 in training"):
+        found = numbers(model, moved)
+    assert_same(found, numbers(model, plain))
 
 
 # Starting anew, copies, precision
@@ -548,12 +554,12 @@ def test_a_line_of_progress_on_the_terminal(
 def test_an_interrupt_keeps_the_best_so_far_and_still_raises(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    class Impatient(scrollmt.forecaster._ProgressLine):
+    class Impatient(scrollmt.forecaster.ProgressLine):
         def __call__(self, label: str, step: int, steps: int, best: float) -> None:
             if step == 7:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(scrollmt.forecaster, "_ProgressLine", Impatient)
+    monkeypatch.setattr(scrollmt.forecaster, "ProgressLine", Impatient)
     model = tiny()
     with pytest.raises(KeyboardInterrupt, match="best model so far is kept"):
         model.fit(*windows())

@@ -493,3 +493,15 @@ def test_a_dollar_sign_in_a_name_starts_no_formula() -> None:
     ax.figure.canvas.draw()
     labels = [t.get_text() for t in ax.get_yticklabels()]
     assert labels == [r"\$price_\$", r"a_b^\$"]
+
+
+@pytest.mark.parametrize(
+    "hours", [1, 5, 23, 47, 59, 61, 71, 73, 24 * 17, 24 * 100, 24 * 400, 24 * 4000]
+)
+@pytest.mark.parametrize("unit", ["h", "min", "s"])
+def test_dates_of_any_span_find_their_ticks(hours: int, unit: str) -> None:
+    """matplotlib warns, and warnings are errors here, where no interval of its own suits a span."""
+    t = pd.date_range("2023-03-01 05:00", periods=60, freq=pd.Timedelta(hours, unit) / 59)
+    ax = plots.forecasts(GaussianLaw(np.zeros(60), np.ones(60)), x=t)
+    ax.figure.canvas.draw()
+    assert 1 <= len(ax.get_xticks()) <= 9

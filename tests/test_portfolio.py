@@ -11,10 +11,11 @@ import pytest
 
 from helpers import N, as_data, flat, small_data, small_model
 from scrollmt.backbone import PAPER_BACKBONES, Dense
+from scrollmt.batches import features_of
 from scrollmt.fit import Schedule
 from scrollmt.heads import AbstractHead, Gaussian
 from scrollmt.objective import Data, backbone_penalty, composed, composed_objective, mean_nll
-from scrollmt.portfolio import Selection, features_of, train
+from scrollmt.portfolio import Selection, train
 from scrollmt.presets import DEFAULT, PAPER, Architecture, Candidate, Preset, get_preset
 
 TANH = Architecture((4,), "tanh", bias=True, norm=True)
@@ -135,6 +136,58 @@ def test_a_committee_speaks_for_its_own_task() -> None:
     assert total == pytest.approx(table["validation_nll"].min(), rel=1e-5)
 
 
+def test_a_label_of_one_task_does_not_stop_another() -> None:
+    """One absurd validation label: the other task gets the parameters it would have got."""
+    preset = replace(PRESET, committee=1, score_bound=20.0, schedule=Schedule(steps=25, patience=3))
+    _, second = windows()
+    wild = replace(second, y=second.y | {"a": second.y["a"].at[0].add(100.0)})
+    (clean,), (hit,) = trained(preset), trained(preset, valid=wild)
+
+    def nll(selection: Selection, name: str) -> float:
+        member = selection.members[selection.committee[name][0]]
+        return float(by_task(member, second)[name])
+
+    assert nll(hit, "b") == nll(clean, "b")
+    # The task itself is held up by no more than the bound, and keeps on learning.
+    assert nll(hit, "a") == pytest.approx(nll(clean, "a"), abs=0.02)
+    # Without the bound, and with one criterion for all, both stop early.
+    (before,) = trained(replace(preset, committee=None, score_bound=None), valid=wild)
+    assert before.table["best_step"][0] < hit.table["best_step"][0]
+
+
+def test_a_task_without_validation_labels_takes_what_is_best_for_all() -> None:
+    _, second = windows()
+    blind = replace(second, weight=second.weight | {"b": 0.0 * second.weight["b"]})
+    (selection,) = trained(replace(PRESET, committee=1), valid=blind)
+    assert selection.committee["b"] == (selection.lead,)
+
+
+def test_chosen_runs_are_trained_again_on_everything() -> None:
+    preset = replace(PRESET, starts=2, committee=2)
+    first, second = windows()
+    (plain,) = trained(preset)
+    everything = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), first, second)
+    (refit,) = trained(preset, everything=everything)
+    assert refit.committee == plain.committee
+    for one, other in zip(refit.validated, plain.members, strict=True):
+        np.testing.assert_array_equal(flat(one), flat(other))
+    for one, other in zip(refit.members, plain.members, strict=True):
+        assert not np.array_equal(flat(one), flat(other))
+    # On the same rows it ends where it was.
+    (same,) = trained(preset, everything=first)
+    for one, other in zip(same.members, plain.members, strict=True):
+        np.testing.assert_array_equal(flat(one), flat(other))
+
+
+def test_a_run_that_breaks_down_on_everything_is_used_as_it_was() -> None:
+    first, _ = windows()
+    broken = replace(first, y={k: v * 1e30 for k, v in first.y.items()})
+    with pytest.warns(UserWarning, match="broke down when they were trained again on all rows"):
+        (selection,) = trained(everything=broken)
+    for one, other in zip(selection.members, selection.validated, strict=True):
+        np.testing.assert_array_equal(flat(one), flat(other))
+
+
 # Backbones from outside
 
 
@@ -158,6 +211,25 @@ class Wrong(eqx.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         return jnp.zeros(self.shape) * x.sum()
+
+
+def test_a_maker_of_backbones_gives_every_start_weights_of_its_own() -> None:
+    def net(key: Any) -> eqx.Module:
+        return eqx.nn.MLP(2, 4, 3, 1, activation=jnp.tanh, key=key)
+
+    still = replace(PRESET, starts=2, schedule=Schedule(steps=1), candidates=PRESET.candidates[:1])
+
+    def weights(given: Any, seeds: tuple[int, ...]) -> list[np.ndarray]:
+        runs = trained(replace(still, committee=2), seeds, backbone=given)
+        nets: list[Any] = [member.backbone for run in runs for member in run.members]
+        return [np.asarray(net.layers[0].weight) for net in nets]
+
+    made = weights(net, (0, 1))
+    assert len(made) == 4
+    assert min(np.abs(a - b).max() for i, a in enumerate(made) for b in made[:i]) > 0.1
+    # A module is what it is: all starts are its own.
+    given = weights(net(jax.random.key(0)), (0, 1))
+    assert max(np.abs(a - given[0]).max() for a in given) < 0.1
 
 
 def test_features_of_reads_the_width_without_running_the_backbone() -> None:

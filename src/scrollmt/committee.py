@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from scrollmt.intake import Scales
 from scrollmt.joint import JointLaw, Laws
 from scrollmt.model import Model
 from scrollmt.predictive import Law, mix
+from scrollmt.scaling import Scales
 from scrollmt.store import ENABLE_X64
 
 # Inputs are padded to a power of four, so that ten sizes serve every number of windows.

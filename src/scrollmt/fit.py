@@ -63,7 +63,11 @@ _PROGRESS_UPDATES = 25
 
 @dataclass(frozen=True)
 class Fits:
-    """The outcome of a batch of runs; every array has the run axis first."""
+    """The outcome of a batch of runs; every array has the run axis first.
+
+    Where the score is a vector, models, best scores and best steps have an axis of its criteria
+    second; the history shows the last of them.
+    """
 
     models: Tree
     best_score: np.ndarray
@@ -90,9 +94,9 @@ class Fits:
             history={name: values[:runs] for name, values in self.history.items()},
         )
 
-    def model(self, run: int) -> Tree:
-        """The best model of one run."""
-        return jax.tree.map(lambda a: a[run] if eqx.is_array(a) else a, self.models)
+    def model(self, *place: int) -> Tree:
+        """The best model of one run, or of one run by one criterion."""
+        return jax.tree.map(lambda a: a[place] if eqx.is_array(a) else a, self.models)
 
 
 def stack(models: list[Tree]) -> Tree:
@@ -200,7 +204,7 @@ class Batch:
         if interrupted:
             status = np.where(status == RUNNING, INTERRUPTED, status)
         return Fits(
-            models=eqx.combine(finish(self.program, runs), self.fixed, self.program.static),
+            models=eqx.combine(*finish(self.program, runs, self.fixed), self.program.static),
             best_score=np.asarray(runs.best_score),
             best_step=np.asarray(runs.best_step),
             steps=np.asarray(runs.step),
@@ -212,7 +216,7 @@ class Batch:
 def _train(batch: Batch, progress: Progress | None, skip: bool) -> Fits:
     """Advance all runs of a batch to their ends, or until an interrupt."""
     program = batch.program
-    everyone = start(program, batch.params, batch.fixed, batch.valid, batch.keys)
+    everyone = start(program, batch.params, batch.fixed, batch.valid, batch.hyper, batch.keys)
     # The runs that still move, and where these stand among all.
     moving, places, runs = batch, np.arange(len(batch)), everyone
     feed = None if isinstance(batch.train, Data) else program.feed(batch.train, batch.keys[0])
@@ -310,7 +314,8 @@ def fit(
     with what has been found so far and marks the runs `interrupted`. A batch that would
     take more than `memory_budget` bytes is cut into equal parts that are trained one after
     the other; by default that is half of the device's memory, and on a CPU what its caches
-    hold, where runs do not share a stream.
+    hold, where runs do not share a stream. With `hyper["keep_at"]` the score is ignored: each
+    run, or each of its criteria, keeps the parameters of that step.
     """
     streamed = not isinstance(train, Data)
     if streamed and schedule.batch_size is None:
@@ -329,6 +334,7 @@ def fit(
         rounds=1 if streamed else max(1, rounds),
         windows=len(train),
         streamed=streamed,
+        replay="keep_at" in hyper,
     )
     params, fixed, hyper, keys = _replicated((params, fixed, hyper, keys), valid)
     batch = Batch(program, params, fixed, train, valid, hyper, keys)

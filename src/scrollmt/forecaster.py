@@ -16,7 +16,7 @@ what was learned ends in an underscore.
 from __future__ import annotations
 
 import os
-import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Any
@@ -28,7 +28,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import Tags
 
-from scrollmt import committee, intake, scores, store, training
+from scrollmt import committee, intake, outliers, scores, store, training
 from scrollmt.answers import Forecast
 from scrollmt.beliefs import BELIEFS
 from scrollmt.coordinates import check_aligned, index_of
@@ -39,6 +39,7 @@ from scrollmt.model import Backbone
 from scrollmt.objective import Data
 from scrollmt.portfolio import Selection, joined, train
 from scrollmt.presets import Preset, get_preset
+from scrollmt.progress import ProgressLine
 from scrollmt.windows import Recipe, Windows
 
 
@@ -57,11 +58,17 @@ class Forecaster(BaseEstimator):
     joint : names of Gaussian tasks, several groups of names, or None
         Tasks whose labels may have correlated noise: the correlation is learned along with
         everything else, and `predict(X).joint(names)` knows of it. Every task keeps its own law.
-    backbone : "select", a candidate's name, or an Equinox module from (D,) to (H,)
-        "select" tries all of the preset's candidates and keeps the best on validation.
+    backbone : "select", a candidate's name, an Equinox module from (D,) to (H,), or its maker
+        "select" tries all of the preset's candidates and keeps the best on validation. A maker is
+        a function or class that takes a `key` and returns the module; every start and every member
+        of an ensemble then has starting weights of its own.
     validation : float, (X, Y), (X, Y, sample_weight) or Windows
         The share that is held out, or data of your own. Of `Windows` the newest are held out,
         behind an embargo; of plain rows a random share, so for a time series give your own.
+    refit : bool
+        After validation has chosen, train the chosen runs again on all rows, the validation part
+        included, for the number of steps that was best. `validation_nll_` stays that of the runs
+        without it.
     seed : int
         Drives the split and the starting values. JAX's precision at the time of `fit` is that
         of the model, then and ever after.
@@ -125,6 +132,7 @@ class Forecaster(BaseEstimator):
         joint: Any = None,
         backbone: str | Backbone = "select",
         validation: Any = 0.2,
+        refit: bool = False,
         seed: int = 0,
         ensemble: int = 1,
         seeds: Sequence[int] | None = None,
@@ -137,6 +145,7 @@ class Forecaster(BaseEstimator):
         self.joint = joint
         self.backbone = backbone
         self.validation = validation
+        self.refit = refit
         self.seed = seed
         self.ensemble = ensemble
         self.seeds = seeds
@@ -159,7 +168,8 @@ class Forecaster(BaseEstimator):
         """
         seeds = self._seeds()
         ready = self._ready(X, Y, sample_weight)
-        selections = self._train(ready.train, ready.valid, seeds, ready.nats)
+        everything = ready.everything if self.refit else None
+        selections = self._train(ready.train, ready.valid, seeds, ready.nats, everything)
         return self._settle(ready, joined(selections, seeds))
 
     def _settings(self) -> tuple[dict[str, AbstractHead], Preset, Backbone | None]:
@@ -184,11 +194,16 @@ class Forecaster(BaseEstimator):
         )
 
     def _train(
-        self, fitted: Data, judged: Data, seeds: Sequence[int], nats: float
+        self,
+        fitted: Data,
+        judged: Data,
+        seeds: Sequence[int],
+        nats: float,
+        everything: Data | None = None,
     ) -> list[Selection]:
         """One selection a seed; data with a leading axis holds one part for each of them."""
         heads, preset, backbone = self._settings()
-        progress = _ProgressLine(self.verbose, nats)
+        progress = ProgressLine(self.verbose, nats)
         try:
             return train(
                 preset,
@@ -199,6 +214,7 @@ class Forecaster(BaseEstimator):
                 valid=judged,
                 keys=[jax.random.key(seed) for seed in seeds],
                 backbone=backbone,
+                everything=everything,
                 report=progress,
             )
         finally:
@@ -221,8 +237,15 @@ class Forecaster(BaseEstimator):
             self.feature_names_in_ = np.asarray(ready.names, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-        judged = ready.judged
-        self.validation_nll_ = self._nll(judged, self._laws(ready.scales.inputs(judged.x)))
+        laws = committee.laws(
+            self.tasks_,
+            chosen.validated,
+            self.committee_,
+            self.scales_,
+            self.scales_.inputs(ready.judged.x),
+        )
+        self.validation_nll_ = self._nll(ready.judged, laws)
+        self._warn_of_outliers(ready, laws)
         if chosen.interrupted:
             # The best so far is in place and usable; the interrupt still reaches the caller.
             raise KeyboardInterrupt("fit interrupted; the best model so far is kept")
@@ -234,6 +257,13 @@ class Forecaster(BaseEstimator):
         `predict(X).joint(["a", "b"])` is the joint law of Gaussian tasks.
         """
         self._check_fitted()
+        laws = self._predicted(X)
+        far_out = self.scales_.far_out(*self._read(X))
+        if far_out is not None:
+            warnings.warn(far_out, UserWarning, stacklevel=2)
+        return laws
+
+    def _predicted(self, X: Any) -> Laws:
         laws = self._laws(self._inputs(X))
         where = index_of(X.t, "t") if isinstance(X, Windows) else index_of(X)
         return Laws(laws, laws.coupled, where)
@@ -250,7 +280,9 @@ class Forecaster(BaseEstimator):
         """The questions answered for the newest window of a series whose inputs are complete.
 
         `frame`, `time` and `columns` as in `Windowing.cut`. `at` asks for one origin; `on_grid`
-        admits only origins a whole number of strides from those of the fit.
+        admits only origins at clock times that the fit had origins at. A forecast from another
+        one, or from inputs far outside the training range, comes with a warning, which is in
+        `notices` too.
         """
         self._check_fitted()
         if self.recipe_ is None:
@@ -259,7 +291,12 @@ class Forecaster(BaseEstimator):
                 "Forecaster.for_windows(windows).fit(windows)"
             )
         window = self.recipe_.newest(frame, time=time, columns=columns, at=at, on_grid=on_grid)
-        return Forecast(window, self.predict(window))
+        laws = self._predicted(window)
+        found = self.recipe_.off_grid(window.t[0]), self.scales_.far_out(*self._read(window))
+        notices = tuple(text for text in found if text is not None)
+        for text in notices:
+            warnings.warn(text, UserWarning, stacklevel=2)
+        return Forecast(window, laws, notices)
 
     def evaluate(self, X: Any, Y: Any = None, sample_weight: Any = None) -> pd.DataFrame:
         """Scores by task: NLL and what else suits the law; NaN where it does not, or no label."""
@@ -329,11 +366,23 @@ class Forecaster(BaseEstimator):
             return [int(seed) for seed in self.seeds]
         return [int(self.seed) + 1000 * k for k in range(self.ensemble)]
 
-    def _inputs(self, X: Any) -> np.ndarray:
+    def _read(self, X: Any) -> tuple[np.ndarray, list[str] | None]:
+        """Inputs (N, D) with the columns of the fit, and their names."""
         values, names = intake.read_inputs(X)
         known = list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None
-        values = intake.check_columns(values, names, self.n_features_in_, known)
-        return self.scales_.inputs(values, names=known)
+        return intake.check_columns(values, names, self.n_features_in_, known), known
+
+    def _inputs(self, X: Any) -> np.ndarray:
+        values, names = self._read(X)
+        return self.scales_.inputs(values, names=names)
+
+    def _warn_of_outliers(self, ready: training.Ready, judged: Laws) -> None:
+        fitted = self._laws(self.scales_.inputs(ready.fitted.x))
+        parts = (("training", ready.fitted, fitted), ("validation", ready.judged, judged))
+        for part, rows, laws in parts:
+            found = outliers.dominating(rows, laws)
+            if found is not None:
+                warnings.warn(f"{part} part: {found}", UserWarning, stacklevel=4)
 
     def _laws(self, x: np.ndarray) -> Laws:
         return committee.laws(self.tasks_, self.members_, self.committee_, self.scales_, x)
@@ -356,28 +405,10 @@ class Forecaster(BaseEstimator):
         if isinstance(X, Windows) and Y is None:
             Y = training.labels(X, self.recipe_)
         x, _ = intake.read_inputs(X)
-        check_aligned(X, Y)
+        rows = X.t if isinstance(X, Windows) else X
+        check_aligned(rows, {"Y": Y, "sample_weight": sample_weight})
         groups = tuple(coupling.names for coupling in self.model_.couplings)
         return intake.read_rows(x, Y, sample_weight, self.tasks_, joint=groups), laws
-
-
-class _ProgressLine:
-    """One line on the terminal that is rewritten; silent where there is no terminal."""
-
-    def __init__(self, verbose: bool | None, nats: float):
-        self.on = sys.stderr.isatty() if verbose is None else bool(verbose)
-        self.nats = nats
-        self.end = ""
-
-    def __call__(self, label: str, step: int, steps: int, best: float) -> None:
-        if self.on:
-            score = best + self.nats
-            line = f"scrollmt  {label}  step {step}/{steps}  best validation NLL {score:.4f}"
-            print("\r" + line.ljust(78), end="", file=sys.stderr, flush=True)
-            self.end = "\n"
-
-    def close(self) -> None:
-        print(end=self.end, file=sys.stderr, flush=True)
 
 
 def load(

@@ -15,6 +15,7 @@ weights agree in every row, so that the weight is that of the row's joint term.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -106,14 +107,44 @@ def backbone_penalty(model: AbstractModel) -> Float[Array, ""]:
     return 0.5 * sum((jnp.sum(w * w) for w in leaves if w.ndim >= 2), start=jnp.zeros(()))
 
 
-def mean_nll(model: AbstractModel, data: Data) -> dict[str, Float[Array, ""]]:
-    """Mean NLL of each task over its observed windows; zero for a task that has none."""
-    return {
-        name: jnp.sum(terms) / jnp.maximum(jnp.sum(data.weight[name]), jnp.finfo(terms.dtype).tiny)
-        for name, terms in data_terms(model, data).items()
-    }
+def mean_nll(
+    model: AbstractModel, data: Data, bound: float | None = None
+) -> dict[str, Float[Array, ""]]:
+    """Mean NLL of each task over its observed windows; zero for a task that has none.
+
+    With a `bound`, no label counts for more nats than that.
+    """
+    means = {}
+    for name, terms in data_terms(model, data).items():
+        weight = data.weight[name]
+        counted = terms if bound is None else jnp.minimum(terms, bound * weight)
+        means[name] = jnp.sum(counted) / jnp.maximum(jnp.sum(weight), jnp.finfo(terms.dtype).tiny)
+    return means
 
 
 def validation_nll(model: AbstractModel, data: Data) -> Float[Array, ""]:
     """Mean NLL of each task over its observed windows, added over tasks."""
     return sum(mean_nll(model, data).values(), start=jnp.zeros(()))
+
+
+@dataclass(frozen=True)
+class TaskScores:
+    """Validation NLL of every group of tasks, and last that of all of them, for `fit` to watch.
+
+    Each group keeps the parameters that are best for itself, so that a label of one task cannot
+    stop the training of another. `bound` is the most that one label counts, in nats of the scaled
+    targets. A group without validation labels takes what is best for all.
+    """
+
+    groups: tuple[tuple[str, ...], ...]
+    bound: float | None = None
+
+    def __call__(self, model: AbstractModel, data: Data) -> Float[Array, " J"]:
+        means = mean_nll(model, data, self.bound)
+        total = sum(means.values(), start=jnp.zeros(()))
+        own = []
+        for group in self.groups:
+            labelled = sum(jnp.sum(data.weight[name]) for name in group) > 0
+            score = sum((means[name] for name in group), start=jnp.zeros(()))
+            own.append(jnp.where(labelled, score, total))
+        return jnp.stack([*own, total])

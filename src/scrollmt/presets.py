@@ -58,8 +58,9 @@ class Preset:
     is seen at least `min_passes` times, with as many evaluations as before.
     `scale_targets` divides Gaussian targets by their sd for training; laws always come
     back in the user's units. Every candidate is run from `starts` starting values; the
-    best `committee` runs on a task's own validation NLL speak for that task, and None
-    lets the best run on the sum speak for all. `begin` is where weights and beliefs start.
+    best `committee` runs on a task's own validation NLL are mixed for that task, and None
+    takes the best run on the sum for all. With a committee, one label counts for at most
+    `score_bound` nats in the validation score. `begin` is where weights and beliefs start.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Preset:
     starts: int = 1
     committee: int | None = None
     begin: Start = NARROW
+    score_bound: float | None = None
 
     def with_backbone(self, name: str) -> Preset:
         """Only the candidates of one name, or all of them for `"select"`."""
@@ -139,6 +141,8 @@ DEFAULT = Preset(
     min_passes=20,
     starts=2,
     committee=3,
+    # Six sds off, or a probability of one in 500 million: such a label is more likely a mistake.
+    score_bound=20.0,
 )
 
 PRESETS = {preset.name: preset for preset in (DEFAULT, PAPER)}

@@ -4,7 +4,9 @@ $$\theta \leftarrow \theta - \gamma_t\, \hat m / (\sqrt{\hat v} + \epsilon), \qq
   \theta^\star = \arg\min_t \text{score}(\theta_t)$$
 
 Within the program a run's parameters are one vector `(P,)`, so that an update is a handful
-of kernels whatever the model. A run that has ended stays as it is.
+of kernels whatever the model. A run that has ended stays as it is. A score may be a vector of J
+criteria; each then keeps its own best parameters, a run goes on while one of them improves, and
+the history shows the last of them.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from scrollmt.objective import Data
 Tree: TypeAlias = Any
 Hyper = dict[str, Any]
 Objective = Callable[[Tree, Data, Hyper, float | Array], Float[Array, ""]]
-Score = Callable[[Tree, Data], Float[Array, ""]]
+Score = Callable[[Tree, Data], Float[Array, "*J"]]
 
 STOP_REASONS = ("running", "steps", "patience", "nonfinite", "interrupted")
 RUNNING, STEPS, PATIENCE, NONFINITE, INTERRUPTED = range(len(STOP_REASONS))
@@ -89,7 +91,7 @@ class Run(eqx.Module):
     params: Float[Array, "*B P"]
     optimiser: Any
     averaged: Float[Array, "*B P"]
-    best: Float[Array, "*B P"]
+    best: Float[Array, "*BJ P"]
     best_score: Array
     best_step: Array
     step: Array
@@ -146,6 +148,8 @@ class Program:
     rounds: int
     windows: int
     streamed: bool
+    # Keep the parameters of given steps, `hyper["keep_at"]`, instead of the best-scoring ones.
+    replay: bool = False
 
     def __hash__(self) -> int:
         return hash((self.objective, self.score, self.schedule, self.rounds, self.windows))
@@ -169,6 +173,15 @@ class Program:
 
     def value(self, flat: Array, fixed: Tree, data: Data) -> Array:
         return self.score(self.model(flat, fixed), data)
+
+    def watched(self, flat: Array, fixed: Tree, data: Data, hyper: Hyper, step: Array) -> Array:
+        """What is lowest where parameters are kept."""
+        if self.replay:
+            return jnp.abs(hyper["keep_at"] - step).astype(flat.dtype)
+        return self.value(flat, fixed, data)
+
+    def last_step(self, hyper: Hyper) -> int | Array:
+        return jnp.max(hyper["keep_at"]) if self.replay else self.schedule.steps
 
     def loss(self, flat: Array, fixed: Tree, data: Data, hyper: Hyper) -> Array:
         data_scale = 1.0 if self.batch is None else self.windows / self.batch
@@ -211,26 +224,27 @@ def _advance_one(
             rows = _rows(draw, program.windows, schedule.eval_every, batch)
         run, losses = jax.lax.scan(step, run, rows, length=schedule.eval_every)
         # A run that broke within the round stands at its last finite parameters: score those.
-        value = program.value(run.averaged, fixed, valid)
+        value = program.watched(run.averaged, fixed, valid, hyper, run.step)
         better = going & (value < run.best_score)
         waited = jnp.where(better, 0, run.waited + going)
         status = run.status
         for ended, reason in (
-            (~jnp.isfinite(value), NONFINITE),
-            (waited >= schedule.patience, PATIENCE),
-            (run.step >= schedule.steps, STEPS),
+            (~jnp.isfinite(value).all(), NONFINITE),
+            ((waited >= schedule.patience).all(), PATIENCE),
+            (run.step >= program.last_step(hyper), STEPS),
         ):
             status = jnp.where((status == RUNNING) & ended, reason, status)
         run = replace(
             run,
-            best=jnp.where(better, run.averaged, run.best),
+            best=jnp.where(better[..., None], run.averaged, run.best),
             best_score=jnp.where(better, value, run.best_score),
             best_step=jnp.where(better, run.step, run.best_step),
             waited=waited,
             status=status,
             key=key,
         )
-        return run, (jnp.where(going, losses[-1], jnp.nan), jnp.where(going, value, jnp.nan))
+        shown = value if value.ndim == 0 else value[-1]
+        return run, (jnp.where(going, losses[-1], jnp.nan), jnp.where(going, shown, jnp.nan))
 
     return jax.lax.scan(one_round, run, None, length=program.rounds)
 
@@ -246,21 +260,31 @@ def advance(
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def start(program: Program, params: Tree, fixed: Tree, valid: Data, keys: Key[Array, " B"]) -> Run:
-    def one(params: Tree, fixed: Tree, valid: Data, key: Key[Array, "*B"]) -> Run:
+def start(
+    program: Program, params: Tree, fixed: Tree, valid: Data, hyper: Hyper, keys: Key[Array, " B"]
+) -> Run:
+    def one(params: Tree, fixed: Tree, valid: Data, hyper: Hyper, key: Key[Array, "*B"]) -> Run:
         flat = _flat(params)
-        value = program.value(flat, fixed, valid)
         zero = jnp.zeros((), jnp.int32)
-        status = jnp.where(jnp.isfinite(value), zero + RUNNING, zero + NONFINITE)
+        value = program.watched(flat, fixed, valid, hyper, zero)
+        zeros = jnp.zeros(value.shape, jnp.int32)
+        status = jnp.where(jnp.isfinite(value).all(), zero + RUNNING, zero + NONFINITE)
         moments = _optimiser(program.schedule).init(flat)
-        return Run(flat, moments, flat, flat, value, zero, zero, zero, status, key)
+        best = jnp.broadcast_to(flat, (*value.shape, *flat.shape))
+        return Run(flat, moments, flat, best, value, zeros, zero, zeros, status, key)
 
-    return jax.vmap(one, in_axes=(0, 0, data_axis(valid), 0))(params, fixed, valid, keys)
+    axes = (0, 0, data_axis(valid), 0, 0)
+    return jax.vmap(one, in_axes=axes)(params, fixed, valid, hyper, keys)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def finish(program: Program, runs: Run) -> Tree:
-    return jax.vmap(lambda flat: _shaped(flat, program.template))(runs.best)
+def finish(program: Program, runs: Run, fixed: Tree) -> tuple[Tree, Tree]:
+    """The best parameters of every run, and what is fixed, with an axis of criteria if any."""
+    shaped = jax.vmap(lambda flat: _shaped(flat, program.template))
+    if runs.best.ndim == 2:
+        return shaped(runs.best), fixed
+    repeated = jax.tree.map(lambda a: jnp.repeat(a[:, None], runs.best.shape[1], axis=1), fixed)
+    return jax.vmap(shaped)(runs.best), repeated
 
 
 def data_axis(data: Data) -> int | None:

@@ -12,6 +12,7 @@ Shapes: X (N, D) with named columns; labels and weights (N,) by task.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
@@ -24,16 +25,21 @@ import numpy as np
 import pandas as pd
 
 from scrollmt import intake
-from scrollmt.coordinates import check_aligned
+from scrollmt.coordinates import check_aligned, row_labels
 from scrollmt.couplings import Groups
 from scrollmt.cutting import Question
 from scrollmt.heads import AbstractHead
-from scrollmt.intake import Rows, Scales
+from scrollmt.intake import Rows
 from scrollmt.objective import Data
 from scrollmt.observables import Bands
+from scrollmt.scaling import Scales
 from scrollmt.windows import Recipe, Windows
 
 MIN_ROWS_TO_SPLIT = 10
+# With a fifth of the rows held out: from 50 rows on, 90 percent intervals of the default preset
+# hold 0.86 to 0.91 of new labels on three simple systems, six seeds each; from 25 rows 0.86 to
+# 0.89, from 12 rows 0.67 to 0.81.
+FEW_ROWS = 40
 
 
 class Handed(NamedTuple):
@@ -50,6 +56,7 @@ class Handed(NamedTuple):
 class Ready:
     """A training and a validation part, read and checked, with the scales of the former."""
 
+    heads: Mapping[str, AbstractHead]
     fitted: Rows
     judged: Rows
     scales: Scales
@@ -58,11 +65,17 @@ class Ready:
 
     @property
     def train(self) -> Data:
-        return self.scales.data(self.fitted, names=self.names)
+        return self.scales.data(self.fitted, self.heads, names=self.names)
 
     @property
     def valid(self) -> Data:
-        return self.scales.data(self.judged, what="validation ", names=self.names)
+        return self.scales.data(self.judged, self.heads, what="validation ", names=self.names)
+
+    @property
+    def everything(self) -> Data:
+        """Both parts, on the scales of the former."""
+        both = jax.tree.map(lambda a, b: np.concatenate([a, b]), self.fitted, self.judged)
+        return self.scales.data(both, self.heads, names=self.names)
 
     @property
     def nats(self) -> float:
@@ -95,13 +108,22 @@ def ready(
     if isinstance(handed.X, Windows):
         handed = hand_over(*given, validation)
     x, names = intake.read_inputs(handed.X)
-    check_aligned(handed.X, handed.Y)
-    rows = intake.read_rows(x, handed.Y, handed.sample_weight, heads, joint=joint)
+    check_aligned(handed.X, {"Y": handed.Y, "sample_weight": handed.sample_weight})
+    rows = intake.read_rows(
+        x, handed.Y, handed.sample_weight, heads, joint=joint, where=row_labels(handed.X)
+    )
     fitted, judged = _parts(rows, handed.validation, names, heads, joint, seed)
+    if len(fitted.x) < FEW_ROWS:
+        warnings.warn(
+            f"{len(fitted.x)} training rows are few: below {FEW_ROWS}, intervals are too narrow "
+            "and probabilities too sure; widen them by judgement, or collect more rows",
+            UserWarning,
+            stacklevel=4,
+        )
     intake.check_learnable(fitted.labels, fitted.weights, heads)
     intake.check_validation(judged.weights)
     scales = Scales.of(fitted, heads, scale_targets=scale_targets)
-    return Ready(fitted, judged, scales, names, handed.recipe)
+    return Ready(heads, fitted, judged, scales, names, handed.recipe)
 
 
 def _parts(
@@ -118,9 +140,17 @@ def _parts(
     if isinstance(given, (tuple, list)) and len(given) in (2, 3):
         values, found = intake.read_inputs(given[0], "validation X")
         values = intake.check_columns(values, found, rows.x.shape[1], names, "validation X")
-        check_aligned(given[0], given[1], "validation Y")
         weight = given[2] if len(given) == 3 else None
-        judged = intake.read_rows(values, given[1], weight, heads, what="validation ", joint=joint)
+        check_aligned(given[0], {"validation Y": given[1], "validation sample_weight": weight})
+        judged = intake.read_rows(
+            values,
+            given[1],
+            weight,
+            heads,
+            what="validation ",
+            joint=joint,
+            where=row_labels(given[0]),
+        )
         return rows, judged
     if not isinstance(given, Real) or not 0.0 < float(given) < 1.0:
         raise ValueError(
@@ -150,6 +180,7 @@ def hand_over(windows: Windows, Y: Any, sample_weight: Any, validation: Any) -> 
     """Windows, and how to validate on them, as plain inputs and labels."""
     if Y is not None:
         raise ValueError("Windows hold their labels; call fit(windows) without Y")
+    check_aligned(windows.t, {"sample_weight": sample_weight})
     weight = intake.read_weights(sample_weight, windows.tasks, len(windows))
     train = held_out = np.arange(len(windows))
     if isinstance(validation, Real):

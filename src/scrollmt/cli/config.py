@@ -19,7 +19,7 @@ import pandas as pd
 
 from scrollmt.beliefs import BELIEFS
 from scrollmt.cli.asking import Columns, Questions, Targets, read_questions, read_targets
-from scrollmt.cli.schema import Section, between, choice, either, text, texts, whole
+from scrollmt.cli.schema import Section, between, boolean, choice, either, text, texts, whole
 from scrollmt.cli.shell import Problem, sentence
 from scrollmt.presets import PRESETS, Preset
 
@@ -126,6 +126,9 @@ def _config(root: Section, name: str, content: str, folder: Path) -> Config:
         raise Problem("data.step belongs to a series; leave it out for a table")
     parting = _parting(root.section("split"), bool(of_series))
     settings = _settings(root.section("model"), root.section("training"))
+    if settings["refit"] is None:
+        # Where nothing is kept back, nothing is left unlearned either.
+        settings["refit"] = parting.test == 0.0
     out = folder / root.get("out", text, "model")
     return Config(name, content, source, task, parting, settings, out, tuple(columns))
 
@@ -192,6 +195,7 @@ def _settings(model: Section, training: Section) -> dict[str, Any]:
     settings = {
         "belief": model.get("belief", choice(BELIEFS), "diag"),
         "backbone": model.get("backbone", choice(backbones), "select"),
+        "refit": model.get("refit", boolean, None),
         "seed": model.get("seed", whole(0), 0),
         "ensemble": model.get("ensemble", whole(1, 1000), 1),
     }

@@ -138,6 +138,12 @@ def number(value: Any) -> float:
     raise ValueError("a number")
 
 
+def boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("true or false")
+    return value
+
+
 def numbers(value: Any) -> tuple[float, ...]:
     try:
         if isinstance(value, list) and value:

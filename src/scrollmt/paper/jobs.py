@@ -27,7 +27,7 @@ from scrollmt.arms.base import map_runs, one_run
 from scrollmt.arms.ensembles import MEMBER_STRIDE
 from scrollmt.backbone import PAPER_BACKBONES, PAPER_WIDTH, paper_backbone
 from scrollmt.fit import Fits, fit, stack
-from scrollmt.intake import Scales, read_rows
+from scrollmt.intake import read_rows
 from scrollmt.model import Model, build
 from scrollmt.objective import Data
 from scrollmt.paper.probes.registry import PREFIX, PROBES, SETTINGS
@@ -40,6 +40,7 @@ from scrollmt.paper.scoring import (
     validation_columns,
 )
 from scrollmt.predictive import GaussianLaw, Law, mix
+from scrollmt.scaling import Scales
 from scrollmt.splits import Split
 
 Row = dict[str, Any]
@@ -138,8 +139,8 @@ def _part(of: Problem, seed: int, tasks: Sequence[str]) -> _Part:
         split,
         factor,
         scales,
-        scales.data(train),
-        scales.data(rows(split.valid)),
+        scales.data(train, heads),
+        scales.data(rows(split.valid), heads),
         of.part(split.valid, factor)[1],
         of.part(split.test, factor),
     )

@@ -108,7 +108,8 @@ def date_axis(ax: Axes, place: np.ndarray) -> None:
     if place.dtype.kind == "M":
         from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-        locator = AutoDateLocator(maxticks=6)
+        # Few enough not to touch, and far enough apart that some interval fits every span.
+        locator = AutoDateLocator(minticks=3, maxticks=8)
         ax.xaxis.set_major_locator(locator)
         ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from scrollmt.heads import AbstractHead, Gaussian
-from scrollmt.intake import Scales
 from scrollmt.model import Backbone
+from scrollmt.scaling import Scales
 from scrollmt.store import parts
 from scrollmt.store.folder import ModelFolderError, read_folder, write_folder
 from scrollmt.windows import Recipe
@@ -44,6 +44,7 @@ def save_estimator(fitted: Any, path: str | os.PathLike) -> None:
                 **({} if fitted.joint is None else {"joint": fitted.joint}),
                 "backbone": fitted.backbone if isinstance(fitted.backbone, str) else None,
                 "validation": fitted.validation if isinstance(fitted.validation, Real) else None,
+                "refit": fitted.refit,
                 "seed": fitted.seed,
                 "ensemble": fitted.ensemble,
                 "seeds": None if fitted.seeds is None else [int(s) for s in fitted.seeds],
@@ -85,6 +86,7 @@ def load_estimator(
             joint=given.get("joint"),
             backbone=given["backbone"] if backbone is None else backbone,
             validation=given["validation"],
+            refit=given.get("refit", False),
             seed=given["seed"],
             ensemble=given["ensemble"],
             seeds=given["seeds"],
@@ -124,4 +126,6 @@ def _scales(stored: dict[str, Any], in_size: int, tasks: Mapping[str, AbstractHe
     names = {name for name, head in tasks.items() if isinstance(head, Gaussian)}
     names |= set(stored["scale"])
     offset, scale = ({n: float(stored[k][n]) for n in names} for k in ("offset", "scale"))
-    return Scales(mean, sd, offset, scale)
+    ends = (stored.get(k) for k in ("x_low", "x_high"))
+    low, high = (None if e is None else np.asarray(e, dtype=float).reshape(in_size) for e in ends)
+    return Scales(mean, sd, offset, scale, low, high)

@@ -33,13 +33,14 @@ from scrollmt.arms.base import STATE, composed_objective, questions
 from scrollmt.backbone import PAPER_WIDTH, paper_backbone
 from scrollmt.fit import Fits, Schedule, fit, stack
 from scrollmt.heads import Gaussian
-from scrollmt.intake import Scales, read_rows
+from scrollmt.intake import read_rows
 from scrollmt.model import Model, Task, build, rescale_task
 from scrollmt.objective import Data, mean_nll
 from scrollmt.paper.probes.registry import Rows, probe
 from scrollmt.paper.problems import Problem, problem
 from scrollmt.paper.protocol import Protocol
 from scrollmt.paper.scoring import COLUMNS
+from scrollmt.scaling import Scales
 
 if TYPE_CHECKING:
     from scrollmt.paper.jobs import Job
@@ -105,7 +106,7 @@ def _parts(of: Problem, seed: int, factor: float) -> _Parts:
 
     train, valid, test = map(read, split)
     scales = Scales.of(train, heads, scale_targets=False)
-    return _Parts(scales.data(train), scales.data(valid), scales.data(test))
+    return _Parts(*(scales.data(part, heads) for part in (train, valid, test)))
 
 
 def _start(backbone: str, inputs: int, seed: int, protocol: Protocol) -> Model:

@@ -1,0 +1,201 @@
+"""Runs of one architecture as one batch: its candidates from several starts, for several keys."""
+
+from __future__ import annotations
+
+import inspect
+import time
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeGuard, cast
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key, PRNGKeyArray
+
+from scrollmt.couplings import Groups
+from scrollmt.fit import Fits, Schedule, Score, fit, stack
+from scrollmt.heads import AbstractHead
+from scrollmt.model import Backbone, Model, build
+from scrollmt.objective import Data, TaskScores, composed_objective, validation_nll
+from scrollmt.presets import Candidate, Preset
+
+Report = Callable[[str, int, int, float], None]
+# Makes a backbone from a key, so that every start and every member has weights of its own.
+Factory = Callable[..., Backbone]
+
+
+def makes_backbones(given: Any) -> TypeGuard[Factory]:
+    """Whether this is a function or class that takes a `key`, rather than a backbone itself."""
+    if isinstance(given, eqx.Module) or not callable(given):
+        return False
+    try:
+        return "key" in inspect.signature(given).parameters
+    except (TypeError, ValueError):  # a builtin that does not tell its parameters
+        return False
+
+
+def _name_of(backbone: Backbone | Factory) -> str:
+    named = inspect.isclass(backbone) or inspect.isfunction(backbone)
+    return (backbone if named else type(backbone)).__name__
+
+
+def _made(backbone: Backbone | Factory, key: PRNGKeyArray) -> Backbone:
+    return backbone(key=key) if makes_backbones(backbone) else cast(Backbone, backbone)
+
+
+def features_of(backbone: Backbone, in_size: int) -> int:
+    """How many features a backbone makes of one point; a clear error when it cannot."""
+    point = jax.ShapeDtypeStruct((in_size,), jnp.result_type(float))
+    try:
+        out = eqx.filter_eval_shape(backbone, point)
+    except Exception as error:
+        raise ValueError(
+            f"the backbone does not accept one point of shape ({in_size},): {error}; "
+            "it must map (D,) to (H,), batching happens outside"
+        ) from error
+    if not hasattr(out, "shape") or len(out.shape) != 1:
+        shape = getattr(out, "shape", type(out).__name__)
+        raise ValueError(
+            f"the backbone maps ({in_size},) to {shape}, expected features of shape (H,)"
+        )
+    return int(out.shape[0])
+
+
+@dataclass(frozen=True)
+class Batch:
+    """All runs of the candidates of one architecture: first by key, then start, then candidate."""
+
+    label: str
+    candidates: list[Candidate]
+    starts: Model
+    keys: Key[Array, " B"]
+    train: Data
+    valid: Data
+    hyper: dict[str, Array]
+    schedule: Schedule
+    score: Score
+    owners: int
+    fits: Fits | None = None
+    seconds: float = 0.0
+
+    @property
+    def interrupted(self) -> bool:
+        return self.fits is not None and self.fits.interrupted
+
+    def trained(self, report: Report | None) -> Batch:
+        def progress(step: int, steps: int, best: np.ndarray) -> None:
+            if report is not None:
+                report(self.label, step, steps, float(best.min(axis=0).ravel()[-1]))
+
+        began = time.perf_counter()
+        fits = fit(
+            self.starts,
+            self.train,
+            self.valid,
+            objective=composed_objective,
+            hyper=self.hyper,
+            schedule=self.schedule,
+            keys=self.keys,
+            score=self.score,
+            progress=progress,
+        )
+        return replace(self, fits=fits, seconds=time.perf_counter() - began)
+
+    def again(self, runs: np.ndarray, data: Data) -> Batch:
+        """Some of the runs on other data, up to the steps at which they were best."""
+        assert self.fits is not None
+
+        def picked(tree: Any) -> Any:
+            return jax.tree.map(lambda a: a[runs] if eqx.is_array(a) else a, tree)
+
+        return replace(
+            self,
+            label=f"{self.label}, all rows",
+            starts=picked(self.starts),
+            train=data,
+            hyper=picked(self.hyper) | {"keep_at": jnp.asarray(self.fits.best_step[runs])},
+            keys=self.keys[runs],
+            schedule=replace(self.schedule, patience=self.schedule.steps),
+        )
+
+
+def start_batch(
+    preset: Preset,
+    heads: Mapping[str, AbstractHead],
+    belief: str,
+    joint: Groups,
+    train: Data,
+    valid: Data,
+    keys: Sequence[PRNGKeyArray],
+    backbone: Backbone | Factory | None,
+    candidates: list[Candidate],
+    schedule: Schedule,
+) -> Batch:
+    """The runs of the candidates of one architecture, at their starting values."""
+    in_size = train.x.shape[-1]
+    label = candidates[0].name if backbone is None else _name_of(backbone)
+    # Keyed by name, so that a candidate starts alike whichever others are tried with it.
+    tag = zlib.crc32(label.encode())
+    starts, run_keys = [], []
+    for place, key in enumerate(keys):
+        mine = train if train.x.ndim == 2 else jax.tree.map(lambda a, i=place: a[i], train)
+        # A head may start from what its own training labels look like, never from those of others.
+        begun = {n: head.started(mine.y[n], mine.weight[n]) for n, head in heads.items()}
+        for start_key in jax.random.split(jax.random.fold_in(key, tag), preset.starts):
+            net_key, task_key, run_key = jax.random.split(start_key, 3)
+            if backbone is None:
+                shape = candidates[0].architecture
+                net: Backbone = shape.build(in_size, net_key, uniform=preset.begin.uniform)
+            else:
+                net = _made(backbone, net_key)
+            start = build(
+                net,
+                begun,
+                features=features_of(net, in_size),
+                belief=belief,
+                key=task_key,
+                cov_floor=preset.cov_floor,
+                joint=joint,
+                start=preset.begin,
+            )
+            starts += [start] * len(candidates)
+            run_keys += [*jax.random.split(run_key, len(candidates))]
+    each = preset.starts * len(candidates)
+    hyper = {
+        name: jnp.tile(
+            jnp.asarray([getattr(c, name) for c in candidates], dtype=train.x.dtype),
+            len(keys) * preset.starts,
+        )
+        for name in ("learning_rate", "backbone_l2")
+    }
+    score: Score = validation_nll
+    if preset.committee is not None:
+        score = TaskScores(together(heads, joint), preset.score_bound)
+    return Batch(
+        label=label,
+        candidates=candidates,
+        starts=stack(starts),
+        keys=jnp.stack(run_keys),
+        train=_repeated(train, each),
+        valid=_repeated(valid, each),
+        hyper=hyper,
+        schedule=schedule,
+        score=score,
+        owners=len(keys),
+    )
+
+
+def together(heads: Mapping[str, AbstractHead], joint: Groups) -> tuple[tuple[str, ...], ...]:
+    """The questions that are scored and chosen by themselves: coupled tasks are one of them."""
+    coupled = {name: group for group in joint for name in group}
+    return tuple(dict.fromkeys(coupled.get(name, (name,)) for name in heads))
+
+
+def _repeated(data: Data, times: int) -> Data:
+    """Data of their own for every run of a candidate batch; shared data stays shared."""
+    if data.x.ndim == 2:
+        return data
+    return jax.tree.map(lambda a: jnp.repeat(a, times, axis=0), data)
