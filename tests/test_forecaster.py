@@ -103,9 +103,10 @@ def test_evaluate_is_a_table_by_task(fitted: Forecaster) -> None:
     state, event, regime = (table.loc[name] for name in TASKS)
     expected = -norm.logpdf(NEW_Y["state"], laws["state"].mean, laws["state"].sd).mean()
     assert state["nll"] == pytest.approx(expected, rel=1e-9)
-    assert set(state.dropna().index) >= {"nll", "coverage_error", "crps"}
-    assert set(event.dropna().index) == {"nll", "accuracy", "brier"}
-    assert set(regime.dropna().index) == {"nll", "accuracy", "rps"}
+    beside = {"nll", "nll_se", "labels", "skill", "skill_se", "climatology"}
+    assert set(state.dropna().index) >= {*beside, "coverage_error", "crps", "rmse", "mae"}
+    assert set(event.dropna().index) == {*beside, "accuracy", "brier"}
+    assert set(regime.dropna().index) == {*beside, "accuracy", "rps"}
     happened = NEW_Y["event"]
     assert event["brier"] == pytest.approx(np.mean((laws["event"].prob - happened) ** 2))
     assert event["accuracy"] == np.mean((laws["event"].prob > 0.5) == happened)

@@ -17,10 +17,8 @@ from scrollmt import Categorical, Forecaster, Gaussian, Windowing, at_lead
 from scrollmt.likelihoods import Poisson, StudentT
 from scrollmt.predictive import CategoricalLaw, EventLaw, GaussianLaw, Law, OrdinalLaw
 from scrollmt.report import write_report
-from scrollmt.report.evidence import constant_law, gather, score_table
-from scrollmt.report.intervals import interval, left_out
-from scrollmt.report.verdict import class_moments, judge, spread_factor
-from scrollmt.scores import log_score
+from scrollmt.report.evidence import gather, score_table
+from scrollmt.report.verdict import class_moments, judge, judged_cuts, spread_factor
 
 # A name that is markup, a formula and more, as a task of a stranger's table may have.
 HOSTILE = '<b>$x_$</b>"&'
@@ -273,52 +271,10 @@ def test_missing_outcomes_are_named(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-# Intervals
+# Scores
 
 
-def test_each_label_is_left_out_once_and_with_its_neighbours() -> None:
-    seen = np.ones(103, dtype=bool)
-    seen[:3] = False
-    weights = left_out(seen)
-    assert weights.shape == (20, 103)
-    assert (weights[:, seen].sum(axis=0) == 19).all()
-    first = np.flatnonzero(weights[0] == 0)
-    np.testing.assert_array_equal(first, np.arange(3, 8))
-    assert left_out(np.ones(7, dtype=bool)).shape == (3, 7)
-
-
-def test_intervals_are_as_wide_as_theory_says_for_independent_and_repeated_rows() -> None:
-    rng = np.random.default_rng(0)
-    widths: dict[int, list[float]] = {1: [], 10: []}
-    for _ in range(200):
-        for copies, found in widths.items():
-            values = np.repeat(rng.normal(size=1200 // copies), copies)
-            weights = left_out(np.ones(1200, dtype=bool))
-            without = (weights @ values) / weights.sum(axis=1)
-            low, high = interval(values.mean(), without, 0.9)
-            found.append(float(high - low))
-    for copies, found in widths.items():
-        # Ten copies in a row hold a tenth of the information.
-        true = 2 * stats.t.ppf(0.95, 19) * np.sqrt(copies / 1200)
-        assert np.mean(found) == pytest.approx(true, rel=0.05)
-
-
-def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
-    rng = np.random.default_rng(1)
-    weights = left_out(np.ones(400, dtype=bool))
-    held = 0
-    for _ in range(400):
-        # A root of a mean, as the rmse is, of neighbours that resemble each other.
-        noise = rng.normal(size=405)
-        squares = (noise[5:] + noise[4:-1] + noise[3:-2]) ** 2 / 3
-        without = np.sqrt(weights @ squares / weights.sum(axis=1))
-        low, high = interval(np.sqrt(squares.mean()), without, 0.9)
-        held += int(low <= 1.0 <= high)
-    # 360 of 400 expected, sd 6; this leaves room for what dependence between stretches costs.
-    assert 335 <= held <= 382
-
-
-def test_scores_come_with_intervals_and_a_constant_to_beat() -> None:
+def test_scores_come_with_intervals_labels_and_references() -> None:
     X, Y = small.windows(60)
     model = small.tiny().fit(X, Y)
     new = small.windows(200, seed=7)
@@ -327,24 +283,25 @@ def test_scores_come_with_intervals_and_a_constant_to_beat() -> None:
     for (task, score), row in table.iterrows():
         assert row["value"] == pytest.approx(expected.loc[task, score])
         assert row["low"] <= row["value"] <= row["high"] or score == "coverage_error"
-    y = new[1]["state"]
-    normal = stats.norm(y.mean(), y.std())
-    assert table.loc[("state", "nll"), "constant"] == pytest.approx(-normal.logpdf(y).mean())
+        assert row["labels"] == 200
+        if score == "nll":
+            assert row["climatology"] == pytest.approx(expected.loc[task, "climatology"])
+    # Other scores of the reference are beside those of the model too.
+    law: Any = model.references(new[0])["climatology"]["event"]
+    assert table.loc[("event", "brier"), "climatology"] == pytest.approx(
+        np.mean((law.probs[:, 1] - new[1]["event"]) ** 2)
+    )
 
 
-def test_no_constant_law_beats_the_best_one() -> None:
-    rng = np.random.default_rng(0)
-    y = rng.normal(2.0, 3.0, size=50)
-    y[:5] = np.nan
-    anything = GaussianLaw(np.zeros(50), np.ones(50))
-    best = constant_law(anything, y)
-    assert isinstance(best, GaussianLaw)
-    score = np.nanmean(log_score(best, y))
-    for other in (best.affine(0.1, 1.0), GaussianLaw(best.mean, 1.05 * best.sd)):
-        assert np.nanmean(log_score(other, y)) > score
-    classes = constant_law(OrdinalLaw(np.log(np.full((4, 3), 1 / 3))), np.array([0, 0, 1, np.nan]))
-    assert isinstance(classes, OrdinalLaw)
-    np.testing.assert_allclose(classes.probs[0], [2 / 3, 1 / 3, 0.0])
+def test_a_model_that_is_worse_than_a_constant_forecast_is_told_so(tmp_path: Path) -> None:
+    X, Y = small.windows(60)
+    model = small.tiny().fit(X, Y)
+    # What came true has nothing to do with the inputs, and the labels are those of training.
+    page = write_report(model, X, {n: np.roll(y, 29) for n, y in Y.items()}, tmp_path / "r.html")
+    told = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page.read_text(encoding="utf-8")))
+    assert re.search(
+        r"state worse Worse than a constant forecast \(NLL [\d.]+ against [\d.]+\)", told
+    )
 
 
 # Verdicts
@@ -427,7 +384,62 @@ def test_the_slope_of_an_event_is_that_of_a_straight_line_through_its_outcomes()
 def test_verdicts_admit_what_cannot_be_said() -> None:
     laws, labels = outcomes(40, seed=0)
     verdict = judge(laws["value"], labels["value"])
-    assert (verdict.kind, verdict.word) == ("plain", "too few labels")
+    assert (verdict.kind, verdict.word) == ("plain", "too few to judge")
+    assert "40 labels, and 50 are needed" in verdict.sentences
+
+
+@pytest.mark.parametrize(("events", "judged"), [(0, False), (3, False), (9, False), (10, True)])
+def test_an_event_that_hardly_ever_happens_is_not_judged(events: int, judged: bool) -> None:
+    n = 400
+    law = EventLaw(np.log(np.tile([0.99, 0.01], (n, 1))))
+    y = np.zeros(n)
+    y[np.linspace(0, n - 1, events).astype(int)] = 1.0
+    verdict = judge(law, y)
+    if judged:
+        assert verdict.word != "too few to judge"
+    else:
+        assert (verdict.kind, verdict.word) == ("plain", "too few to judge")
+        assert f"{events} events in 400 labels" in verdict.sentences
+
+
+def test_bands_are_judged_at_the_edges_that_labels_reach() -> None:
+    laws, labels = outcomes(1500, seed=4)
+    law, y = laws["band"], labels["band"]
+    assert isinstance(law, OrdinalLaw)
+    # No label lies in the highest band, so only the lower edge can be judged.
+    low = np.minimum(y, 1.0)
+    assert judged_cuts(law, low).tolist() == [True, False]
+    merged = OrdinalLaw(np.log(np.stack([law.probs[:, 0], 1.0 - law.probs[:, 0]], axis=1)))
+    both = class_moments(law, low, np.ones((1, 1500)), judged_cuts(law, low))
+    np.testing.assert_allclose(both, class_moments(merged, low, np.ones((1, 1500))))
+    assert judge(law, np.zeros(1500)).word == "too few to judge"
+
+
+def test_overlapping_windows_are_not_taken_for_independent_ones() -> None:
+    """Runs of 24 equal outcomes: many labels, few of them independent."""
+    accused = {1: 0, 24: 0}
+    law = GaussianLaw(np.zeros(288), np.ones(288))
+    for seed in range(60):
+        y = np.repeat(np.random.default_rng(seed).normal(size=12), 24)
+        for overlap in accused:
+            accused[overlap] += judge(law, y, overlap).kind not in ("good", "plain")
+    assert accused[24] < accused[1] / 2
+    few = judge(law, y, overlap=36)
+    assert few.word == "too few to judge"
+    assert "288 windows, of which 36 in a row overlap, so that only about 8" in few.sentences
+
+
+def test_a_verdict_prints_the_statistic_that_decided_it() -> None:
+    laws: Any
+    laws, labels = outcomes(1500, seed=4)
+    shifted = judge(laws["value"], labels["value"] + 0.3)
+    found = re.search(r"calibration: The mean PIT is ([\d.]+) \(95% interval", shifted.sentences)
+    assert found is not None
+    assert float(found[1]) == pytest.approx(
+        ndtr(laws["value"].standardise(labels["value"] + 0.3)).mean(), abs=1e-3
+    )
+    sure = judge(sharper(laws["event"], 1.6), labels["event"])
+    assert "calibration: Where a law says 10 points more" in sure.sentences
 
 
 def test_classes_without_an_order_are_judged_by_the_likeliest() -> None:

@@ -48,7 +48,7 @@ ELEMENTWISE: list[tuple[str, Callable]] = [
     ("categorical", scores.accuracy),
 ]
 METRICS = {
-    "gaussian": ["nll", "coverage_error", "coverage_50", "coverage_90", "crps", "rmse"],
+    "gaussian": ["nll", "coverage_error", "coverage_50", "coverage_90", "crps", "rmse", "mae"],
     "event": ["nll", "accuracy", "brier"],
     "ordinal": ["nll", "accuracy", "rps"],
     "categorical": ["nll", "accuracy"],

@@ -103,13 +103,21 @@ def last_complete(
 
 
 def build_values(
-    tasks: Mapping[str, Question], numbers: Mapping[str, np.ndarray], rows: np.ndarray
+    tasks: Mapping[str, Question],
+    numbers: Mapping[str, np.ndarray],
+    rows: np.ndarray,
+    back: Mapping[str, int] | None = None,
 ) -> dict[str, np.ndarray]:
-    """The number behind each label: before thresholds and bands."""
+    """The number behind each label: before thresholds and bands.
+
+    `back` moves each task's origins so many rows back, to NaN where the series begins later.
+    """
     values = {}
     for task, (asked, lead) in tasks.items():
-        span = rows[:, None] + np.arange(lead + 1)
-        values[task] = asked.values({column: numbers[column][span] for column in asked.columns()})
+        origins = rows if back is None else rows - back[task]
+        span = np.maximum(origins, 0)[:, None] + np.arange(lead + 1)
+        paths = {column: numbers[column][span] for column in asked.columns()}
+        values[task] = np.where(origins >= 0, asked.values(paths), np.nan)
     return values
 
 

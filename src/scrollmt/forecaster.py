@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from numbers import Integral
 from typing import Any
 
 import jax
@@ -28,10 +27,9 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import Tags
 
-from scrollmt import committee, intake, outliers, scores, store, training
+from scrollmt import committee, evaluation, intake, judging, store, training
 from scrollmt.answers import Forecast
 from scrollmt.beliefs import BELIEFS
-from scrollmt.coordinates import check_aligned, index_of
 from scrollmt.couplings import read_groups
 from scrollmt.heads import AbstractHead
 from scrollmt.joint import Laws
@@ -101,6 +99,8 @@ class Forecaster(BaseEstimator):
         coupled task is scored given the coupled ones before it.
     stop_reason_ : "steps", "patience", "nonfinite" or "interrupted"
         Why the chosen run ended.
+    references_ : mapping of name to Reference
+        What a forecast has to beat, learned from the training part; see `references`.
     recipe_ : Recipe or None
         The recipe with the quantile edges of this fit, None without windows.
     n_features_in_ : int
@@ -244,8 +244,9 @@ class Forecaster(BaseEstimator):
             self.scales_,
             self.scales_.inputs(ready.judged.x),
         )
-        self.validation_nll_ = self._nll(ready.judged, laws)
-        self._warn_of_outliers(ready, laws)
+        self.validation_nll_ = judging.total_nll(ready.judged, laws)
+        self.references_ = ready.references
+        judging.warn_of_outliers(self, ready, laws)
         if chosen.interrupted:
             # The best so far is in place and usable; the interrupt still reaches the caller.
             raise KeyboardInterrupt("fit interrupted; the best model so far is kept")
@@ -265,8 +266,7 @@ class Forecaster(BaseEstimator):
 
     def _predicted(self, X: Any) -> Laws:
         laws = self._laws(self._inputs(X))
-        where = index_of(X.t, "t") if isinstance(X, Windows) else index_of(X)
-        return Laws(laws, laws.coupled, where)
+        return Laws(laws, laws.coupled, judging.where(X))
 
     def forecast(
         self,
@@ -299,22 +299,38 @@ class Forecaster(BaseEstimator):
         return Forecast(window, laws, notices)
 
     def evaluate(self, X: Any, Y: Any = None, sample_weight: Any = None) -> pd.DataFrame:
-        """Scores by task: NLL and what else suits the law; NaN where it does not, or no label."""
-        rows, laws = self._labelled(X, Y, sample_weight)
-        return pd.DataFrame(
-            {n: scores.summarise(law, rows.labels[n], rows.weights[n]) for n, law in laws.items()}
-        ).T.rename_axis("task")
+        """Scores by task, beside those of reference forecasts; NaN where a score does not suit.
+
+        `nll` in nats with its standard error `nll_se` and its number of `labels`; `climatology`,
+        `persistence` and `seasonal` are the NLL of `references`, `skill` is what the best of them
+        loses against the model, with `skill_se`. Then what suits the law, in original units:
+        coverage of intervals, CRPS, errors of mean and median; accuracy, Brier score, RPS.
+        """
+        self._check_fitted()
+        overlap = X.overlap if isinstance(X, Windows) else 1
+        return evaluation.evaluate(judging.scored(self, X, Y, sample_weight), overlap)
+
+    def references(self, X: Any) -> dict[str, Laws]:
+        """Laws that need no model, to compare with those of `predict`, by kind.
+
+        "climatology" is one law for all rows, that of the training labels. Of `Windows`,
+        "persistence" and "seasonal" go by what the same question would have answered one lead
+        before, and at the same time of the day (week, year) before.
+        """
+        self._check_fitted()
+        return judging.references(self, X)
 
     def score(self, X: Any, Y: Any = None, sample_weight: Any = None) -> float:
         """Mean log score, added over the tasks, in nats; higher is better.
 
         Coupled tasks are scored jointly, so that models with and without couplings compare.
         """
-        rows, laws = self._labelled(X, Y, sample_weight)
+        self._check_fitted()
+        rows, laws = judging.labelled(self, X, Y, sample_weight)
         empty = [name for name in laws if not rows.weights[name].any()]
         if empty:
             raise ValueError(f"Y has no label of positive weight to score for the tasks {empty}")
-        return -self._nll(rows, laws)
+        return -judging.total_nll(rows, laws)
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the fitted model to a new folder, as safetensors and JSON."""
@@ -354,17 +370,7 @@ class Forecaster(BaseEstimator):
 
     def _seeds(self) -> list[int]:
         """One seed a member of the ensemble."""
-        if not isinstance(self.ensemble, Integral) or self.ensemble < 1:
-            raise ValueError(f"ensemble must be a whole number from 1 on, got {self.ensemble!r}")
-        if self.seeds is not None and (len(self.seeds) == 0 or self.ensemble != 1):
-            raise ValueError("give either ensemble=M or a non-empty seeds=[...], not both")
-        given = [self.seed] if self.seeds is None else [self.seed, *self.seeds]
-        for seed in given:
-            if not isinstance(seed, Integral) or not 0 <= seed < 2**32:
-                raise ValueError(f"seed must be a whole number from 0 to 2**32 - 1, got {seed!r}")
-        if self.seeds is not None:
-            return [int(seed) for seed in self.seeds]
-        return [int(self.seed) + 1000 * k for k in range(self.ensemble)]
+        return training.member_seeds(self.seed, self.ensemble, self.seeds)
 
     def _read(self, X: Any) -> tuple[np.ndarray, list[str] | None]:
         """Inputs (N, D) with the columns of the fit, and their names."""
@@ -376,39 +382,8 @@ class Forecaster(BaseEstimator):
         values, names = self._read(X)
         return self.scales_.inputs(values, names=names)
 
-    def _warn_of_outliers(self, ready: training.Ready, judged: Laws) -> None:
-        fitted = self._laws(self.scales_.inputs(ready.fitted.x))
-        parts = (("training", ready.fitted, fitted), ("validation", ready.judged, judged))
-        for part, rows, laws in parts:
-            found = outliers.dominating(rows, laws)
-            if found is not None:
-                warnings.warn(f"{part} part: {found}", UserWarning, stacklevel=4)
-
     def _laws(self, x: np.ndarray) -> Laws:
         return committee.laws(self.tasks_, self.members_, self.committee_, self.scales_, x)
-
-    @staticmethod
-    def _nll(rows: intake.Rows, laws: Laws) -> float:
-        """Mean NLL added over the tasks that have labels; joint over those that are coupled."""
-        labels, weights = dict(rows.labels), rows.weights
-        for group in laws.coupled:
-            # What stands where a label is missing must not speak for the others.
-            labels |= {n: np.where(weights[n] > 0, labels[n], np.nan) for n in group.names}
-        return -sum(
-            float(scores.average(terms, weights[name]))
-            for name, terms in laws.log_prob(labels).items()
-            if weights[name].any()
-        )
-
-    def _labelled(self, X: Any, Y: Any, sample_weight: Any) -> tuple[intake.Rows, Laws]:
-        laws = self.predict(X)
-        if isinstance(X, Windows) and Y is None:
-            Y = training.labels(X, self.recipe_)
-        x, _ = intake.read_inputs(X)
-        rows = X.t if isinstance(X, Windows) else X
-        check_aligned(rows, {"Y": Y, "sample_weight": sample_weight})
-        groups = tuple(coupling.names for coupling in self.model_.couplings)
-        return intake.read_rows(x, Y, sample_weight, self.tasks_, joint=groups), laws
 
 
 def load(

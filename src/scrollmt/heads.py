@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import abc
 import warnings
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int
+from scipy.optimize import minimize
 from scipy.special import ndtri
 
 from scrollmt.laws import HeadLaw
@@ -38,6 +40,7 @@ PROBIT_BASE_SCALE = 1.005
 # So many negative labels look like a class of their own rather than gaps.
 MANY_NEGATIVE = 0.1
 _PIECE = 4**8
+HeadT = TypeVar("HeadT", bound="AbstractHead")
 
 
 class AbstractHead(eqx.Module):
@@ -84,6 +87,10 @@ class AbstractHead(eqx.Module):
     def started(self, y: Array, weight: Array) -> Self:
         """The head at the values that training starts from, given the training labels."""
         return self
+
+    def constant(self, y: Array, weight: Array) -> tuple[Self, Array]:
+        """The head and the latent value that score these labels best, the same for all of them."""
+        return best_constant(self, y, weight)
 
     def law(self, mean: np.ndarray, var: np.ndarray) -> Law:
         """The plate predictives as the law a user reads."""
@@ -135,6 +142,12 @@ class Gaussian(AbstractHead):
     def units(self, labels: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
         return mean_and_sd(labels, weight)
 
+    def constant(self, y: Array, weight: Array) -> tuple[Self, Array]:
+        share = weight / jnp.sum(weight)
+        mean = jnp.sum(share * y)
+        sd = jnp.sqrt(jnp.sum(share * (y - mean) ** 2))
+        return eqx.tree_at(lambda h: h.log_sigma_obs, self, jnp.log(sd)), mean
+
     def log_predictive(self, y: Array, mean: Array, var: Array) -> Array:
         total = self.predictive_var(var)
         residual = y - mean
@@ -167,6 +180,16 @@ class AbstractProbit(AbstractHead):
     @property
     def classes(self) -> int:
         return self.cutpoints.shape[-1] + 1
+
+    @abc.abstractmethod
+    def with_cutpoints(self, cutpoints: Float[Array, " cuts"]) -> Self:
+        """The same head, cut elsewhere."""
+
+    def constant(self, y: Array, weight: Array) -> tuple[Self, Array]:
+        below = jnp.cumsum(_class_shares(y, weight, self.classes))[:-1]
+        return self.with_cutpoints(PROBIT_BASE_SCALE * jax.scipy.special.ndtri(below)), jnp.zeros(
+            ()
+        )
 
     def probit_scale(self, var: Array) -> Array:
         return jnp.sqrt(PROBIT_BASE_SCALE**2 + var)
@@ -222,6 +245,9 @@ class Event(AbstractProbit):
     def cutpoints(self) -> Float[Array, " 1"]:
         return self.cutpoint[None]
 
+    def with_cutpoints(self, cutpoints: Float[Array, " cuts"]) -> Self:
+        return eqx.tree_at(lambda h: h.cutpoint, self, cutpoints[0])
+
     def law(self, mean: np.ndarray, var: np.ndarray) -> EventLaw:
         return EventLaw(_log_probs(self, mean, var))
 
@@ -249,6 +275,10 @@ class Ordinal(AbstractProbit):
             return self.first_cutpoint[None]
         return self.first_cutpoint + jnp.cumsum(steps)
 
+    def with_cutpoints(self, cutpoints: Float[Array, " cuts"]) -> Self:
+        values = (cutpoints[0], jnp.log(jnp.diff(cutpoints)))
+        return eqx.tree_at(lambda h: (h.first_cutpoint, h.log_gaps), self, values)
+
     def law(self, mean: np.ndarray, var: np.ndarray) -> OrdinalLaw:
         return OrdinalLaw(_log_probs(self, mean, var))
 
@@ -273,6 +303,9 @@ class Categorical(AbstractHead):
     def read_labels(self, name: str, values: Any) -> tuple[np.ndarray, np.ndarray]:
         return _read_classes(name, values, self.classes)
 
+    def constant(self, y: Array, weight: Array) -> tuple[Self, Array]:
+        return self, jnp.log(_class_shares(y, weight, self.classes))
+
     def log_predictive(self, y: Int[Array, "..."], mean: Array, var: Array) -> Array:
         chosen = jax.nn.one_hot(y, self.classes, dtype=mean.dtype)
         return jnp.sum(chosen * jax.nn.log_softmax(mean, axis=-1), axis=-1)
@@ -282,6 +315,37 @@ class Categorical(AbstractHead):
 
     def __repr__(self) -> str:
         return f"Categorical({self.classes})"
+
+
+def _class_shares(y: Array, weight: Array, classes: int) -> Float[Array, " R"]:
+    """The weight of each class, half a label more each, so that none is held impossible."""
+    counts = 0.5 + jnp.sum(weight[:, None] * jax.nn.one_hot(y, classes), axis=0)
+    return counts / jnp.sum(counts)
+
+
+def best_constant(head: HeadT, y: Array, weight: Array) -> tuple[HeadT, Array]:
+    """The parameters of a head and the latent value with the best log score, found by descent."""
+    lines = jnp.zeros(() if head.rows == 1 else (head.rows,))
+    start, fixed = eqx.partition((head, lines), eqx.is_inexact_array)
+    flat, shaped = ravel_pytree(start)
+
+    def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
+        both = eqx.combine(shaped(jnp.asarray(values, flat.dtype)), fixed)
+        value, slope = _constant_loss(both, y, weight)
+        return float(value), np.asarray(ravel_pytree(slope)[0], np.float64)
+
+    found = minimize(loss, np.asarray(flat, np.float64), jac=True, method="L-BFGS-B")
+    best = found.x if np.isfinite(found.fun) and np.isfinite(found.x).all() else flat
+    return eqx.combine(shaped(jnp.asarray(best, flat.dtype)), fixed)
+
+
+@eqx.filter_jit
+@eqx.filter_value_and_grad
+def _constant_loss(both: tuple[AbstractHead, Array], y: Array, weight: Array) -> Array:
+    head, mean = both
+    line = jnp.broadcast_to(mean, (len(weight), *mean.shape))
+    terms = weight * head.log_predictive(y, line, jnp.zeros_like(line))
+    return -jnp.sum(terms) / jnp.sum(weight)
 
 
 def _read_classes(name: str, values: Any, classes: int) -> tuple[np.ndarray, np.ndarray]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from scrollmt.heads import AbstractHead
 from scrollmt.intake import FARTHEST, Rows
@@ -138,6 +139,17 @@ class Scales:
     ) -> Data:
         """Standardised arrays in JAX's current precision, as the objective wants them."""
         dtype = jnp.result_type(float)
+        return Data(
+            jnp.asarray(self.inputs(rows.x, what=f"{what}X", names=names), dtype),
+            self.targets(rows, heads, what=what),
+            {name: jnp.asarray(w, dtype) for name, w in rows.weights.items()},
+        )
+
+    def targets(
+        self, rows: Rows, heads: Mapping[str, AbstractHead], *, what: str = ""
+    ) -> dict[str, Array]:
+        """Labels in the units that their heads are fitted in."""
+        dtype = jnp.result_type(float)
         y = {}
         for name, values in rows.labels.items():
             if name in self.offset:
@@ -158,8 +170,4 @@ class Scales:
                 y[name] = jnp.asarray(scaled, dtype)
             else:
                 y[name] = jnp.asarray(values)
-        return Data(
-            jnp.asarray(self.inputs(rows.x, what=f"{what}X", names=names), dtype),
-            y,
-            {name: jnp.asarray(w, dtype) for name, w in rows.weights.items()},
-        )
+        return y

@@ -15,7 +15,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from scrollmt import intake
+from scrollmt import intake, references
 from scrollmt.coordinates import check_aligned, row_labels
 from scrollmt.couplings import Groups
 from scrollmt.cutting import Question
@@ -32,6 +32,7 @@ from scrollmt.heads import AbstractHead
 from scrollmt.intake import Rows
 from scrollmt.objective import Data
 from scrollmt.observables import Bands
+from scrollmt.references import Past, Reference
 from scrollmt.scaling import Scales
 from scrollmt.windows import Recipe, Windows
 
@@ -50,6 +51,7 @@ class Handed(NamedTuple):
     sample_weight: Any
     validation: Any
     recipe: Recipe | None
+    past: Past
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class Ready:
     scales: Scales
     names: list[str] | None
     recipe: Recipe | None
+    past: Past
 
     @property
     def train(self) -> Data:
@@ -70,6 +73,11 @@ class Ready:
     @property
     def valid(self) -> Data:
         return self.scales.data(self.judged, self.heads, what="validation ", names=self.names)
+
+    @property
+    def references(self) -> dict[str, Reference]:
+        """What a forecast has to beat, learned from the training part."""
+        return references.learned(self.heads, self.fitted, self.scales, self.past)
 
     @property
     def everything(self) -> Data:
@@ -104,7 +112,7 @@ def ready(
     recipe: Recipe | None,
 ) -> Ready:
     """Read `(X, Y, sample_weight)`, or `(windows, None, sample_weight)`, and part it."""
-    handed = Handed(*given, validation, recipe)
+    handed = Handed(*given, validation, recipe, past={})
     if isinstance(handed.X, Windows):
         handed = hand_over(*given, validation)
     x, names = intake.read_inputs(handed.X)
@@ -123,7 +131,7 @@ def ready(
     intake.check_learnable(fitted.labels, fitted.weights, heads)
     intake.check_validation(judged.weights)
     scales = Scales.of(fitted, heads, scale_targets=scale_targets)
-    return Ready(heads, fitted, judged, scales, names, handed.recipe)
+    return Ready(heads, fitted, judged, scales, names, handed.recipe, handed.past)
 
 
 def _parts(
@@ -165,6 +173,21 @@ def _parts(
     return intake.hold_out(rows, float(given), seed)
 
 
+def member_seeds(seed: Any, ensemble: Any, seeds: Any) -> list[int]:
+    """One seed a member of the ensemble, checked."""
+    if not isinstance(ensemble, Integral) or ensemble < 1:
+        raise ValueError(f"ensemble must be a whole number from 1 on, got {ensemble!r}")
+    if seeds is not None and (len(seeds) == 0 or ensemble != 1):
+        raise ValueError("give either ensemble=M or a non-empty seeds=[...], not both")
+    given = [seed] if seeds is None else [seed, *seeds]
+    for one in given:
+        if not isinstance(one, Integral) or not 0 <= int(one) < 2**32:
+            raise ValueError(f"seed must be a whole number from 0 to 2**32 - 1, got {one!r}")
+    if seeds is not None:
+        return [int(one) for one in seeds]
+    return [int(seed) + 1000 * k for k in range(ensemble)]
+
+
 def in_current_precision(tree: Any) -> Any:
     """Heads and modules may be older than the user's choice of precision; the fit is not."""
 
@@ -195,7 +218,7 @@ def hand_over(windows: Windows, Y: Any, sample_weight: Any, validation: Any) -> 
         validation = judges.X_frame(), judges.Y
     part = labelled(windows.take(train), recipe)
     weight = {task: values[train] for task, values in weight.items()}
-    return Handed(part.X_frame(), part.Y, weight, validation, recipe)
+    return Handed(part.X_frame(), part.Y, weight, validation, recipe, part.past_labels)
 
 
 def newest_held_out(windows: Windows, share: float) -> tuple[np.ndarray, np.ndarray]:
@@ -235,6 +258,11 @@ def labelled(windows: Windows, recipe: Recipe) -> Windows:
 def labels(windows: Windows, recipe: Recipe | None) -> Mapping[str, np.ndarray]:
     """Labels with a model's edges; with the windows' own where the model has no recipe."""
     return windows.Y if recipe is None else labelled(windows, recipe).Y
+
+
+def past_labels(windows: Windows, recipe: Recipe | None) -> Past:
+    """Earlier labels by kind and task, with a model's edges as in `labels`."""
+    return (windows if recipe is None else labelled(windows, recipe)).past_labels
 
 
 def _same_question(asked: Question, known: Question) -> bool:

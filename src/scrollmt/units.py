@@ -20,12 +20,15 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, PRNGKeyArray
 
+from scrollmt import scores
 from scrollmt.laws import RealLaw
 from scrollmt.observables import Observable, Value
 from scrollmt.predictive import GaussianLaw, Law, Numbers, mix, real_labels
 from scrollmt.transforms import Transform
 
 Vector = Float[np.ndarray, " N"]
+_TAIL = 1e-12
+_LEGENDRE = np.polynomial.legendre.leggauss(64)
 
 
 @final
@@ -83,6 +86,27 @@ class TransformedLaw(Law):
         with np.errstate(invalid="ignore"):
             return np.where(as_it_is, score, score + self.transform.log_slope(x))
 
+    def crps(self, x: Numbers) -> Vector:
+        r"""Continuous ranked probability score in original units, by quadrature.
+
+        $$\int_{-\infty}^{T(x)} F^2(y)\,dT^{-1}(y) + \int_{T(x)}^{\infty} (1 - F(y))^2\,dT^{-1}(y)$$
+
+        with F the law of y. Beyond a tail mass of 1e-12 either factor is a constant.
+        """
+        x = real_labels(x, len(self), "x")
+        low, high = self.law.quantile(_TAIL), self.law.quantile(1.0 - _TAIL)
+        y = self.transform.forward(x)
+        at = np.clip(y, low, high)
+        total = np.maximum(self.transform.inverse(low) - x, 0.0)
+        total = total + np.maximum(x - self.transform.inverse(high), 0.0)
+        for node, weight in zip(*_LEGENDRE, strict=True):
+            for start, stop, below in ((low, at, True), (at, high, False)):
+                point = start + (stop - start) * 0.5 * (1.0 + node)
+                share = self.law.cdf(point) if below else 1.0 - self.law.cdf(point)
+                slope = np.exp(-self.transform.log_slope(self.transform.inverse(point)))
+                total = total + 0.5 * (stop - start) * weight * share**2 * slope
+        return np.where(np.isnan(x), np.nan, total)
+
     def sample(self, key: PRNGKeyArray, n: int) -> Float[np.ndarray, "n N"]:
         """(n, N) draws, in the precision that JAX is set to."""
         return self.transform.inverse(self.law.sample(key, n))
@@ -91,6 +115,27 @@ class TransformedLaw(Law):
         """Columns median, lower, upper (the central interval at `level`)."""
         lower, upper = self.interval(level)
         return pd.DataFrame({"median": self.median, "lower": lower, "upper": upper})
+
+
+@scores.crps.register
+def _(law: TransformedLaw, y: Numbers) -> Vector:
+    return law.crps(y)
+
+
+@scores.metrics.register
+def _(law: TransformedLaw, y: Numbers, mean: scores.Mean, weight: Numbers) -> dict[str, float]:
+    # Intervals go over with the change of scale, and so does what lies in them.
+    found = scores.coverages(law.law, law.transform.forward(y), weight)
+    if isinstance(law.law, GaussianLaw):
+        found["crps"] = mean(law.crps(y))
+    return {**found, "mae": mean(np.abs(real_labels(y, len(law)) - law.median))}
+
+
+def in_original_units(law: Law, asked: Observable, y: np.ndarray) -> tuple[Law, np.ndarray]:
+    """A law and its labels without the change of scale of their question."""
+    if not isinstance(asked, Value) or not asked.after.steps:
+        return law, y
+    return original_units(law, asked), asked.inverse(y)
 
 
 def original_units(law: Law, asked: Observable) -> Law:

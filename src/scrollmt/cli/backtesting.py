@@ -26,8 +26,10 @@ from scrollmt.cli import tables
 from scrollmt.cli.asking import Questions
 from scrollmt.cli.config import read_config
 from scrollmt.cli.data import cut, forecaster
-from scrollmt.cli.shell import INTERRUPTED, Problem, about, emit, note, plain, show_scores
+from scrollmt.cli.scores import say_skill, show_scores
+from scrollmt.cli.shell import INTERRUPTED, Problem, about, emit, note, plain
 from scrollmt.presets import get_preset
+from scrollmt.references import NAMES
 from scrollmt.splits import Split
 from scrollmt.windows import Windows
 
@@ -200,12 +202,14 @@ def _tell(found: Backtest, origins: int, seeds: Sequence[int], as_json: bool) ->
             }
         )
         return
-    cells = [
-        f"{mean:.4f}" + ("" if pd.isna(se) else f" ± {se:.4f}")
-        for mean, se in zip(summary["mean"], summary["se"], strict=True)
-    ]
-    wide = pd.Series(cells, index=summary.index).unstack("metric", sort=False)
     tasks = list(dict.fromkeys(summary.index.get_level_values("task")))
+    means, errors = (summary[c].unstack("metric", sort=False).loc[tasks] for c in ("mean", "se"))
+    cells = means.map("{:.4g}".format).where(means.notna())
+    for metric in means:
+        if metric not in ("labels", *NAMES):
+            told = errors[metric].map("{:.2g}".format).where(errors[metric].notna())
+            cells[metric] += (" ± " + told).fillna("")
+    cells["labels"] = means["labels"].round()
     per = "one seed" if len(seeds) == 1 else f"{len(seeds)} seeds"
-    title = f"Mean ± standard error between {origins} origins, {per} each"
-    show_scores(wide.loc[tasks], title)
+    show_scores(cells, f"Mean ± standard error between {origins} origins, {per} each")
+    say_skill(means.assign(skill_se=errors["skill"]))

@@ -95,24 +95,24 @@ def say(text: str) -> None:
     Console().print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def show(frame: pd.DataFrame, title: str) -> None:
+def show(frame: pd.DataFrame, title: str, digits: int = 4) -> None:
     """A table on standard output; missing cells stay empty."""
     say(title)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column(str(frame.index.name or ""))
+    table.add_column(str(frame.index.name or ""), overflow="fold")
     for name, values in frame.items():
         numbers = pd.api.types.is_numeric_dtype(values.dtype)
         table.add_column(str(name), justify="right" if numbers else "left", overflow="fold")
     for label, row in zip(frame.index, frame.itertuples(index=False, name=None), strict=True):
-        table.add_row(*(Text(_cell(value)) for value in (label, *row)))
+        table.add_row(*(Text(_cell(value, digits)) for value in (label, *row)))
     Console().print(table)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, digits: int) -> str:
     if value is None or value is pd.NaT or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, float | np.floating):
-        return f"{value:.4f}"
+        return f"{value:.{digits}f}"
     return str(value)
 
 
@@ -138,11 +138,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if isinstance(value, bool | int | str) else str(value)
-
-
-def show_scores(scores: pd.DataFrame, title: str) -> None:
-    """Scores by task with one row a metric: tasks are few and metrics many."""
-    show(scores.T.rename_axis("metric"), title)
 
 
 def by_task(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:

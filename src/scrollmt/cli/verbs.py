@@ -13,6 +13,7 @@ from scrollmt.answers import tidy
 from scrollmt.cli import models, tables
 from scrollmt.cli.config import STANDARD_STREAM, read_config
 from scrollmt.cli.data import Part, Prepared, prepare
+from scrollmt.cli.scores import say_skill, show_scores
 from scrollmt.cli.shell import (
     INTERRUPTED,
     Problem,
@@ -23,7 +24,6 @@ from scrollmt.cli.shell import (
     plain,
     say,
     show,
-    show_scores,
 )
 from scrollmt.forecaster import Forecaster
 
@@ -61,9 +61,9 @@ def fit(
     else:
         _tell(described, prepared)
         if prepared.test is not None:
-            show_scores(
-                _scores(model, prepared.test), f"Scores of {prepared.test.size} test windows"
-            )
+            found = _scores(model, prepared.test)
+            show_scores(found, f"{prepared.test.size} test windows")
+            say_skill(found)
         say(f"validation NLL {model.validation_nll_:.4f}, {result['seconds']:.0f} s; {target}")
     if interrupted:
         note(f"interrupted; the best model so far is in {target}")
@@ -159,7 +159,8 @@ def evaluate(folder: str, data: str, *, every: bool, as_json: bool) -> None:
     if as_json:
         emit({"windows": part.size, "span": _span(part), "scores": by_task(scores)})
         return
-    show_scores(scores, f"Scores of {part.size} windows")
+    show_scores(scores, f"{part.size} windows")
+    say_skill(scores)
     first, last = _span(part) or (None, None)
     if first is not None:
         say(f"t from {first} to {last}")

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from sklearn.base import clone
 
-from scrollmt import intake, training
+from scrollmt import intake, judging, training
 from scrollmt.forecaster import Forecaster
 from scrollmt.plots import canvas
 from scrollmt.scores import log_score
@@ -39,12 +39,12 @@ def compare_alone(model: Forecaster, fitted_on: Any, test: Any) -> pd.DataFrame:
     X, Y, weight = _three(fitted_on)
     validation = model.validation
     if isinstance(X, Windows):
-        X, Y, weight, validation, _ = training.hand_over(X, Y, weight, validation)
+        X, Y, weight, validation, *_ = training.hand_over(X, Y, weight, validation)
     elif isinstance(validation, Windows):
         validation = validation.X_frame(), validation.Y
     x, _ = intake.read_inputs(X)
     weights = intake.read_weights(weight, list(model.tasks_), len(x))
-    rows, laws = model._labelled(*_three(test))
+    rows, laws = judging.labelled(model, *_three(test))
     table = {}
     for name, head in model.tasks_.items():
         own = validation

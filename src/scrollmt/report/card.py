@@ -7,15 +7,13 @@ from importlib.metadata import version
 import numpy as np
 import pandas as pd
 
-from scrollmt import heads, likelihoods, pages
+from scrollmt import evaluation, heads, likelihoods, pages, references
 from scrollmt.pages import Html
 from scrollmt.predictive import DiscreteLaw
 from scrollmt.presets import get_preset
-from scrollmt.report.evidence import LEVEL, Evidence, far_out, score_table
-from scrollmt.report.verdict import MIN_LABELS, Verdict, judge
+from scrollmt.report.evidence import LEVEL, Evidence, out_of_range, score_table
+from scrollmt.report.verdict import Verdict, judge
 from scrollmt.series import duration
-
-FAR = 5.0
 
 SCORES = {
     "nll": "negative log score, nats",
@@ -24,9 +22,16 @@ SCORES = {
     "coverage_90": "share inside 90 percent intervals",
     "crps": "CRPS, units of the target",
     "rmse": "root mean squared error of the mean",
+    "mae": "mean absolute error of the median",
     "accuracy": "likeliest class is right",
     "brier": "Brier score",
     "rps": "ranked probability score",
+}
+BADGES = {
+    "better": ("better", "good"),
+    "unclear": ("not clearly better", "fair"),
+    "worse": ("worse", "bad"),
+    "none": ("no reference", "plain"),
 }
 BELIEFS = {
     "diag": "diagonal covariance of the last layer's weights",
@@ -37,8 +42,12 @@ BELIEFS = {
 
 def model_card(evidence: Evidence) -> Html:
     """The section that opens a report."""
-    verdicts = {task: judge(law, evidence.labels[task]) for task, law in evidence.laws.items()}
+    verdicts = {
+        task: judge(law, evidence.labels[task], evidence.overlap)
+        for task, law in evidence.laws.items()
+    }
     parts = (
+        ("Skill in words", _skill(evidence)),
         ("Calibration in words", _verdicts(verdicts)),
         ("Questions and likelihoods", _questions(evidence)),
         ("Scores", _scores(evidence)),
@@ -47,6 +56,20 @@ def model_card(evidence: Evidence) -> Html:
         ("Limits of use", pages.bullets(_limits(evidence))),
     )
     return Html("".join(pages.tag("h3", heading) + body for heading, body in parts))
+
+
+def _skill(evidence: Evidence) -> Html:
+    """Every task against the best of its references."""
+    table = evaluation.evaluate(evidence.compared, evidence.overlap)
+    said = []
+    for task, found in evaluation.comparisons(table).items():
+        row = table.loc[task]
+        words, kind = BADGES[found.kind]
+        by = f", by {row['skill']:.3f} nats a label with a standard error of {row['skill_se']:.3f}"
+        sentence = f"{found.words[:1].upper()}{found.words[1:]}{'' if kind == 'plain' else by}"
+        text = f" {sentence}, on {row['labels']:,.0f} labels."
+        said.append((task, Html(pages.badge(words, kind) + pages.text(text))))
+    return pages.facts(said)
 
 
 def _verdicts(verdicts: dict[str, Verdict]) -> Html:
@@ -111,13 +134,15 @@ def _scores(evidence: Evidence) -> Html:
                 f"{low:.3g} to {high:.3g}"
                 for low, high in zip(found["low"], found["high"], strict=True)
             ],
-            "best constant law": found["constant"],
+            "labels": found["labels"],
+            **{kind: found[kind] for kind in references.NAMES if kind in found},
         }
     )
     note = (
-        "Intervals come from leaving out one stretch of neighbouring windows after the other. The "
-        "best constant law forecasts the same for every window, and was chosen with hindsight from "
-        "these very labels: what it scores is what is to be beaten."
+        "Intervals come from leaving out one stretch of neighbouring windows after the other. "
+        "Climatology is one law for all windows, that of the training labels; persistence says "
+        "that things stay as they are, seasonal that they are as they were a day (week, year) "
+        "before the target. What these score is what is to be beaten."
     )
     return Html(pages.table(shown) + pages.paragraph(note))
 
@@ -185,13 +210,13 @@ def _limits(evidence: Evidence) -> list[object]:
         "Each law is judged on its own question. Two laws that are right one by one say nothing "
         "yet about how often both outcomes come together.",
     ]
-    share = far_out(evidence, FAR)
+    share = out_of_range(evidence)
     seldom = "none" if share == 0.0 else f"{share:.1%}"
     limits.append(
         f"Far from the training data a forecast is a guess. Of the windows judged here {seldom} "
-        f"have an input more than {FAR:g} training standard deviations from its mean."
+        "have an input as far outside its training range as that range is wide."
     )
-    few = [task for task in evidence.tasks if evidence.count(task) < MIN_LABELS]
-    if few:
-        limits.append(f"Too few labels for a verdict: {', '.join(few)}.")
+    far = evidence.model.scales_.far_out(*evidence.model._read(evidence.X))
+    if far is not None:
+        limits.append(f"Among these windows are inputs {far}.")
     return limits

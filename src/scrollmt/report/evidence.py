@@ -1,4 +1,4 @@
-"""What a model is judged on: laws beside labels, scores with intervals, a constant to beat."""
+"""What a model is judged on: laws beside labels, scores with intervals, references to beat."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from scrollmt import scores
+from scrollmt import judging
+from scrollmt.evaluation import Scored
 from scrollmt.forecaster import Forecaster
 from scrollmt.laws import RealLaw
 from scrollmt.observables import Bands, Observable, Value
-from scrollmt.predictive import DiscreteLaw, EventLaw, GaussianLaw, Law
-from scrollmt.report.intervals import interval, left_out
+from scrollmt.predictive import EventLaw, GaussianLaw, Law
+from scrollmt.scaling import FAR_OUT
+from scrollmt.uncertainty import FEWEST_STRETCHES, interval, left_out, stretches
 from scrollmt.units import original_units
 from scrollmt.windows import Recipe, Windows
 
@@ -26,7 +28,8 @@ class Evidence:
     """A fitted model's laws at windows whose labels are known.
 
     `scored` has the labels as they are scored, `labels` one number each for pictures and verdicts:
-    the same, but for labels that are bounds. Both are NaN where missing.
+    the same, but for labels that are bounds. Both are NaN where missing. `compared` has every task
+    beside its reference forecasts.
     """
 
     model: Forecaster
@@ -35,6 +38,7 @@ class Evidence:
     labels: dict[str, np.ndarray]
     X: Any
     windows: Windows | None
+    compared: dict[str, Scored]
 
     def __len__(self) -> int:
         return len(next(iter(self.laws.values())))
@@ -50,6 +54,11 @@ class Evidence:
     @property
     def t(self) -> pd.Index | None:
         return None if self.windows is None else self.windows.t
+
+    @property
+    def overlap(self) -> int:
+        """How many neighbouring windows share target rows."""
+        return 1 if self.windows is None else self.windows.overlap
 
     def count(self, task: str) -> int:
         """How many labels the task has."""
@@ -85,8 +94,9 @@ def gather(model: Forecaster, X: Any, Y: Any = None) -> Evidence:
                 f"{list(model.tasks)}, or Windows"
             )
         windows = X = recipe.cut(X)
-    rows, laws = model._labelled(X, Y, None)
-    scored = {name: _observed(rows.labels[name], rows.weights[name] > 0) for name in laws}
+    compared = judging.scored(model, X, Y)
+    laws = {name: one.law for name, one in compared.items()}
+    scored = {name: _observed(one.y, one.weight > 0) for name, one in compared.items()}
     labels = {
         name: law.recorded(scored[name]) if hasattr(law, "recorded") else scored[name]
         for name, law in laws.items()
@@ -94,10 +104,10 @@ def gather(model: Forecaster, X: Any, Y: Any = None) -> Evidence:
     bare = [name for name, y in labels.items() if np.isnan(y).all()]
     if bare:
         raise ValueError(
-            f"the tasks {bare} have no observed label in these {len(rows.x)} windows, so there is "
+            f"the tasks {bare} have no observed label in these {len(X)} windows, so there is "
             "nothing to report on them; pass windows whose outcome is known"
         )
-    return Evidence(model, dict(laws), scored, labels, X, windows)
+    return Evidence(model, laws, scored, labels, X, windows, compared)
 
 
 def _observed(labels: np.ndarray, seen: np.ndarray) -> np.ndarray:
@@ -108,22 +118,22 @@ def _observed(labels: np.ndarray, seen: np.ndarray) -> np.ndarray:
 
 
 def score_table(evidence: Evidence) -> pd.DataFrame:
-    """One row a task and score: value, the ends of its interval, and the constant law's score."""
+    """One row a task and score: value, the ends of its interval, labels, and the references'."""
     rows = []
-    for task, law in evidence.laws.items():
-        y = evidence.scored[task]
-        found = scores.summarise(law, y)
-        weights = left_out(~np.isnan(y.reshape(len(y), -1)).any(axis=1))
-        without = [scores.summarise(law, y, weight) for weight in weights]
-        constant = constant_law(law, evidence.labels[task])
-        beaten = {} if constant is None else scores.summarise(constant, y)
+    for task, one in evidence.compared.items():
+        found = one.summary(one.law)
+        seen = one.weight > 0
+        without = [one.summary(one.law, w) for w in left_out(seen, evidence.overlap)]
+        beside = {kind: one.summary(law) for kind, law in one.references.items()}
+        trusted = stretches(seen, evidence.overlap) >= FEWEST_STRETCHES
         for name, value in found.items():
             if not np.isnan(value):
-                ends = interval(value, np.array([one[name] for one in without]), LEVEL)
-                low, high = np.clip(ends, *_range(name))
-                rows.append((task, name, value, low, high, beaten.get(name, np.nan)))
-    columns = ["task", "score", "value", "low", "high", "constant"]
-    return pd.DataFrame(rows, columns=columns).astype({"low": float, "high": float})
+                ends = interval(value, np.array([other[name] for other in without]), LEVEL)
+                low, high = np.clip(ends, *_range(name)) if trusted else (np.nan, np.nan)
+                row = {"task": task, "score": name, "value": value, "low": low, "high": high}
+                row["labels"] = evidence.count(task)
+                rows.append(row | {kind: scores.get(name) for kind, scores in beside.items()})
+    return pd.DataFrame(rows).astype({"low": float, "high": float})
 
 
 def _range(score: str) -> tuple[float, float]:
@@ -133,21 +143,7 @@ def _range(score: str) -> tuple[float, float]:
     return 0.0, 1.0 if score in ("accuracy", "brier") or "coverage" in score else np.inf
 
 
-def constant_law(law: Law, y: np.ndarray) -> Law | None:
-    """The best law that is the same for every window, chosen with hindsight from the labels."""
-    seen = y[~np.isnan(y)]
-    n = len(law)
-    if isinstance(law, GaussianLaw):
-        sd = seen.std()
-        return None if sd == 0.0 else GaussianLaw(np.full(n, seen.mean()), np.full(n, sd))
-    if isinstance(law, DiscreteLaw):
-        share = np.bincount(seen.astype(int), minlength=law.num_classes) / len(seen)
-        with np.errstate(divide="ignore"):
-            return type(law)(np.tile(np.log(share), (n, 1)))
-    return None
-
-
-def far_out(evidence: Evidence, sds: float = 5.0) -> float:
-    """Share of windows with an input more than so many training sds from the training mean."""
-    z = evidence.model._inputs(evidence.X)
-    return float(np.mean((np.abs(z) > sds).any(axis=1)))
+def out_of_range(evidence: Evidence) -> float:
+    """Share of windows with an input far outside its training range."""
+    values, _ = evidence.model._read(evidence.X)
+    return float(np.mean((evidence.model.scales_.distance(values) > FAR_OUT).any(axis=1)))

@@ -12,6 +12,7 @@ import numpy as np
 
 from scrollmt.heads import AbstractHead, Gaussian
 from scrollmt.model import Backbone
+from scrollmt.references import Reference
 from scrollmt.scaling import Scales
 from scrollmt.store import parts
 from scrollmt.store.folder import ModelFolderError, read_folder, write_folder
@@ -51,6 +52,7 @@ def save_estimator(fitted: Any, path: str | os.PathLike) -> None:
                 "verbose": fitted.verbose,
             },
             "scales": asdict(fitted.scales_),
+            "references": {name: one.to_dict() for name, one in fitted.references_.items()},
             "recipe": None if fitted.recipe_ is None else fitted.recipe_.to_dict(),
             "feature_names": getattr(fitted, "feature_names_in_", None),
             "candidates": parts.table_to_dict(fitted.candidates_),
@@ -103,6 +105,9 @@ def load_estimator(
         out.committee_ = {n: tuple(places[k] for k in content["committee"][n]) for n in tasks}
         out.model_ = out.members_[content["lead"]]
         out.scales_ = _scales(content["scales"], content["members"][0]["in_size"], out.tasks)
+        # Version 0.1 stored no references.
+        stored = content.get("references", {})
+        out.references_ = {n: Reference.from_dict(one, out.tasks_[n]) for n, one in stored.items()}
         out.candidates_ = parts.table_from_dict(content["candidates"])
         out.history_ = parts.table_from_dict(content["history"])
         out.validation_nll_ = content["validation_nll"]

@@ -32,6 +32,18 @@ def rows_in_a_week(step: Any) -> int | None:
     return week // math.gcd(week, nanoseconds)
 
 
+def rows_in_a_season(step: Any) -> int | None:
+    """Rows of a day, of a week of days, of a year of weeks; None where there is no such number."""
+    if not isinstance(step, pd.Timedelta):
+        return None
+    day, week = pd.Timedelta(1, "D"), pd.Timedelta(7, "D")
+    if step == week:
+        return 52
+    season = week if step == day else day
+    whole = step <= day and season % step == pd.Timedelta(0)
+    return season // step if whole and season > step else None
+
+
 def default_stride(origins: int, step: Any) -> int:
     """Every origin, or so few that at most `MOST_WINDOWS` are left, at all hours of the week."""
     stride = math.ceil(origins / MOST_WINDOWS)

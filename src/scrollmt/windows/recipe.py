@@ -22,7 +22,11 @@ from scrollmt.cutting import (
 from scrollmt.inputs import Input, Lags, input_from_dict
 from scrollmt.observables import Observable, observable_from_dict
 from scrollmt.series import GapRule, Series, duration, plain, read_series
-from scrollmt.windows.origins import default_stride, rows_between_known_phases
+from scrollmt.windows.origins import (
+    default_stride,
+    rows_between_known_phases,
+    rows_in_a_season,
+)
 from scrollmt.windows.windowed import Windows
 
 
@@ -128,6 +132,11 @@ class Recipe:
     columns: tuple[str, ...] | None = None
 
     @property
+    def questions(self) -> dict[str, Observable]:
+        """The observable of each task, with the edges learned so far."""
+        return {task: question.observable for task, question in self.tasks.items()}
+
+    @property
     def feature_names(self) -> list[str]:
         return [name for one in self.inputs for name in one.names(self.windowing.history)]
 
@@ -159,12 +168,28 @@ class Recipe:
         unknown = missing_targets(self.tasks, values, windowing.missing_targets == "keep")
         dropped = dropped_table(series.time[rows], lacking, unknown)
         whole = ~np.isin(rows, rows[dropped.index])
+        past = {
+            kind: build_values(self.tasks, numbers, rows, back)
+            for kind, back in self._references().items()
+        }
         recipe = replace(self, stride=stride)
-        windows = Windows(X, values, series.time[rows], rows, recipe, dropped, filled)
+        windows = Windows(X, values, series.time[rows], rows, recipe, dropped, filled, past)
         # Edges that are known stay: a model's classes must mean the same on every series.
         return windows.take(whole)._learned(
             slice(None), lambda bands: bands.edges_from == "corpus" and bands.edges is None
         )
+
+    def _references(self) -> dict[str, dict[str, int]]:
+        """By kind of reference and task, how many rows before the origin its window begins.
+
+        Both windows end at the origin or before; where they are the same, one is enough.
+        """
+        leads = {task: question.lead for task, question in self.tasks.items()}
+        season = rows_in_a_season(self.step)
+        kinds = {"persistence": leads}
+        if season is not None:
+            kinds["seasonal"] = {task: -(-lead // season) * season for task, lead in leads.items()}
+        return kinds if kinds.get("seasonal") != leads else {"persistence": leads}
 
     def newest(
         self,

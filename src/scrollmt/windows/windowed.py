@@ -36,6 +36,8 @@ class Windows:
     - ``values``: the number behind each label, before thresholds and bands.
     - ``rows``: the origins' rows in the series; ``dropped``: the windows left out, and why.
     - ``filled``: how many missing numbers of each column were filled.
+    - ``past``: ``values`` of earlier windows that reference forecasts start from, by kind:
+      "persistence" one lead before, "seasonal" the same time a season before.
     """
 
     X: np.ndarray
@@ -45,6 +47,7 @@ class Windows:
     recipe: Recipe
     dropped: pd.DataFrame
     filled: dict[str, int] = field(default_factory=dict)
+    past: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.X)
@@ -56,7 +59,7 @@ class Windows:
     @property
     def questions(self) -> dict[str, Observable]:
         """The observable of each task, with the edges learned so far."""
-        return {task: question.observable for task, question in self.recipe.tasks.items()}
+        return self.recipe.questions
 
     @property
     def sentences(self) -> dict[str, str]:
@@ -77,6 +80,20 @@ class Windows:
         return {task: asked.label(self.values[task]) for task, asked in self.questions.items()}
 
     @property
+    def past_labels(self) -> dict[str, dict[str, np.ndarray]]:
+        """The labels of the earlier windows in ``past``, by kind and task."""
+        asked = self.questions
+        return {
+            kind: {task: asked[task].label(value) for task, value in values.items()}
+            for kind, values in self.past.items()
+        }
+
+    @property
+    def overlap(self) -> int:
+        """How many neighbouring windows share target rows."""
+        return -(-max(self.recipe.windowing.each_lead) // self.recipe.stride)
+
+    @property
     def target_times(self) -> pd.DataFrame:
         """The end t + lead of each window, by task."""
         ends = {k: self.t + q.lead * self.recipe.step for k, q in self.recipe.tasks.items()}
@@ -91,8 +108,14 @@ class Windows:
     def take(self, index: Any) -> Windows:
         """Some of the windows: an integer, an array of them, a mask or a slice."""
         n = np.atleast_1d(np.arange(len(self))[index])
-        values = {task: value[n] for task, value in self.values.items()}
-        return replace(self, X=self.X[n], values=values, t=self.t[n], rows=self.rows[n])
+
+        def rows(values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+            return {task: value[n] for task, value in values.items()}
+
+        past = {kind: rows(values) for kind, values in self.past.items()}
+        return replace(
+            self, X=self.X[n], values=rows(self.values), t=self.t[n], rows=self.rows[n], past=past
+        )
 
     def label(self, train: Any) -> Windows:
         """The same windows with quantile edges learned from the windows ``train`` alone."""
