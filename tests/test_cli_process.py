@@ -98,7 +98,7 @@ def test_an_interrupt_keeps_the_best_model_so_far(folder: Path, tmp_path: Path) 
     assert process.returncode == 130, shown.decode()
     assert b"Traceback" not in shown
     assert b"interrupted; the best model so far is in" in shown
-    assert "Scores of 12 test windows" in printed
+    assert "12 test windows: NLL in nats" in printed
     model = scrollmt.load(target)
     assert model.stop_reason_ == "interrupted"
     assert len(model.history_) > 0
