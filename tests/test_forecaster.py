@@ -11,6 +11,7 @@ import sys
 import textwrap
 import warnings
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from scrollmt import (
     GaussianLaw,
     Ordinal,
     OrdinalLaw,
+    load,
 )
 from scrollmt.presets import PAPER, PRESETS
 from scrollmt.training import in_current_precision
@@ -514,6 +516,58 @@ def test_any_module_from_inputs_to_features_serves_as_backbone() -> None:
     assert all(not jnp.array_equal(a, b) for a, b in zip(moved, start, strict=True))
     assert model.get_params()["backbone"] is net
     assert_same(numbers(model.fit(X, Y["state"]), NEW), numbers(model, NEW))
+
+
+def test_members_over_one_module_start_alike_and_those_of_a_maker_do_not(tmp_path: Path) -> None:
+    make = partial(eqx.nn.MLP, 3, 4, 5, 1, activation=jnp.tanh)
+    X, Y = windows()
+    one = tiny(STATE, backbone=make(key=jax.random.key(7)), ensemble=2)
+    with pytest.warns(
+        UserWarning, match="all 2 members start from the weights of the one backbone"
+    ):
+        one.fit(X, Y["state"])
+    many = tiny(STATE, backbone=make, ensemble=2).fit(X, Y["state"])
+
+    def gap(model: Forecaster) -> float:
+        nets: list[Any] = [member.backbone for member in model.members_]
+        return float(jnp.abs(nets[0].layers[0].weight - nets[1].layers[0].weight).max())
+
+    # Twenty steps at a rate of 0.03 move no weight by more than 0.6.
+    assert gap(many) > 0.7 > gap(one)
+    many.save(tmp_path / "made")
+    assert_same(numbers(load(tmp_path / "made", backbone=make), NEW), numbers(many, NEW))
+
+
+def test_a_refit_learns_from_the_validation_part_and_keeps_its_score() -> None:
+    X, Y = windows()
+    plain, refit = (Forecaster(TASKS, preset=SHORT, refit=r).fit(X, Y) for r in (False, True))
+    assert refit.validation_nll_ == plain.validation_nll_
+    pd.testing.assert_frame_equal(
+        refit.candidates_.drop(columns="batch_seconds"),
+        plain.candidates_.drop(columns="batch_seconds"),
+    )
+    assert not np.array_equal(refit.predict(NEW)["event"].prob, plain.predict(NEW)["event"].prob)
+    # The labels of the validation part have a say now.
+    order = np.random.default_rng(0).permutation(60)
+    other = {**Y, "state": Y["state"].copy()}
+    other["state"][order[0]] += 1.0
+    changed = Forecaster(TASKS, preset=SHORT, refit=True).fit(X, other)
+    assert not np.array_equal(refit.predict(NEW)["state"].mean, changed.predict(NEW)["state"].mean)
+
+
+def test_few_rows_and_labels_that_dominate_are_named() -> None:
+    X, Y = windows()
+    with pytest.warns(UserWarning, match="12 training rows are few: below 40"):
+        tiny(STATE, validation=(X[12:], Y["state"][12:])).fit(X[:12], Y["state"][:12])
+    wild = Y["state"].copy()
+    row = int(np.random.default_rng(0).permutation(60)[3])  # one that is held out
+    wild[row] += 100.0
+    table = pd.DataFrame(X, index=pd.date_range("2024-01-01", periods=60))
+    says = (
+        rf"validation part: task 'state' is \S+ in row {table.index[row].date()}.* moves the mean"
+    )
+    with pytest.warns(UserWarning, match=says):
+        Forecaster(TASKS, preset=SHORT).fit(table, {**Y, "state": wild})
 
 
 # Progress and interrupts

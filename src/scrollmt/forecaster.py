@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 import pandas as pd
@@ -167,6 +168,13 @@ class Forecaster(BaseEstimator):
         column a task. An interrupt from the keyboard keeps the best model so far and raises.
         """
         seeds = self._seeds()
+        if len(seeds) > 1 and isinstance(self.backbone, eqx.Module):
+            warnings.warn(
+                f"all {len(seeds)} members start from the weights of the one backbone given; pass "
+                "a function or class that takes a key and makes it, so that they start apart",
+                UserWarning,
+                stacklevel=2,
+            )
         ready = self._ready(X, Y, sample_weight)
         everything = ready.everything if self.refit else None
         selections = self._train(ready.train, ready.valid, seeds, ready.nats, everything)

@@ -8,8 +8,10 @@ from dataclasses import asdict
 from numbers import Real
 from typing import Any
 
+import jax
 import numpy as np
 
+from scrollmt.batches import makes_backbones
 from scrollmt.heads import AbstractHead, Gaussian
 from scrollmt.model import Backbone
 from scrollmt.references import Reference
@@ -72,13 +74,15 @@ def load_estimator(
 ) -> Any:
     """The estimator that `save_estimator` wrote; `make` is its class."""
     content, arrays = read_folder(path)
+    # Weights come from the file, so that any key will do.
+    module = backbone(key=jax.random.key(0)) if makes_backbones(backbone) else backbone
     try:
         given = content["estimator"]
         members = []
         for number, model in enumerate(content["members"]):
             mark = f"{number}/"
             own = {n.removeprefix(mark): a for n, a in arrays.items() if n.startswith(mark)}
-            members.append(parts.model_from_parts(model, own, backbone=backbone, heads=heads))
+            members.append(parts.model_from_parts(model, own, backbone=module, heads=heads))
         starts = {n.removeprefix("tasks"): a for n, a in arrays.items() if n.startswith("tasks")}
         tasks = {name: given["tasks"][name] for name in given["task_order"]}
         out = make(
