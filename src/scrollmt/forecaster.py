@@ -30,6 +30,7 @@ from sklearn.utils import Tags
 
 from scrollmt import committee, evaluation, intake, judging, store, training
 from scrollmt.answers import Forecast
+from scrollmt.batches import Factory
 from scrollmt.beliefs import BELIEFS
 from scrollmt.couplings import read_groups
 from scrollmt.heads import AbstractHead
@@ -131,7 +132,7 @@ class Forecaster(BaseEstimator):
         preset: str | Preset = "default",
         belief: str = "diag",
         joint: Any = None,
-        backbone: str | Backbone = "select",
+        backbone: str | Backbone | Factory = "select",
         validation: Any = 0.2,
         refit: bool = False,
         seed: int = 0,
@@ -180,7 +181,7 @@ class Forecaster(BaseEstimator):
         selections = self._train(ready.train, ready.valid, seeds, ready.nats, everything)
         return self._settle(ready, joined(selections, seeds))
 
-    def _settings(self) -> tuple[dict[str, AbstractHead], Preset, Backbone | None]:
+    def _settings(self) -> tuple[dict[str, AbstractHead], Preset, Backbone | Factory | None]:
         """Heads, preset and a backbone of the user's own, in JAX's current precision."""
         heads = {name: training.in_current_precision(head) for name, head in self._heads().items()}
         preset = get_preset(self.preset)
@@ -397,7 +398,7 @@ class Forecaster(BaseEstimator):
 def load(
     path: str | os.PathLike,
     *,
-    backbone: Backbone | None = None,
+    backbone: Backbone | Factory | None = None,
     heads: Mapping[str, AbstractHead] | None = None,
 ) -> Forecaster:
     """A fitted `Forecaster` from the folder that `save` wrote; predictions are bit-identical.

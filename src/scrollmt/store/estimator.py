@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from scrollmt.batches import makes_backbones
+from scrollmt.batches import Factory, makes_backbones
 from scrollmt.heads import AbstractHead, Gaussian
 from scrollmt.model import Backbone
 from scrollmt.references import Reference
@@ -69,7 +69,7 @@ def save_estimator(fitted: Any, path: str | os.PathLike) -> None:
 def load_estimator(
     make: Callable[..., Any],
     path: str | os.PathLike,
-    backbone: Backbone | None,
+    backbone: Backbone | Factory | None,
     heads: Mapping[str, AbstractHead] | None = None,
 ) -> Any:
     """The estimator that `save_estimator` wrote; `make` is its class."""
