@@ -42,7 +42,7 @@ def _name_of(backbone: Backbone | Factory) -> str:
     return (backbone if named else type(backbone)).__name__
 
 
-def _made(backbone: Backbone | Factory, key: PRNGKeyArray) -> Backbone:
+def made(backbone: Backbone | Factory, key: PRNGKeyArray) -> Backbone:
     return backbone(key=key) if makes_backbones(backbone) else cast(Backbone, backbone)
 
 
@@ -150,7 +150,7 @@ def start_batch(
                 shape = candidates[0].architecture
                 net: Backbone = shape.build(in_size, net_key, uniform=preset.begin.uniform)
             else:
-                net = _made(backbone, net_key)
+                net = made(backbone, net_key)
             start = build(
                 net,
                 begun,

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from scrollmt.batches import Factory, makes_backbones
+from scrollmt.batches import Factory, made
 from scrollmt.heads import AbstractHead, Gaussian
 from scrollmt.model import Backbone
 from scrollmt.references import Reference
@@ -75,7 +75,7 @@ def load_estimator(
     """The estimator that `save_estimator` wrote; `make` is its class."""
     content, arrays = read_folder(path)
     # Weights come from the file, so that any key will do.
-    module = backbone(key=jax.random.key(0)) if makes_backbones(backbone) else backbone
+    module = None if backbone is None else made(backbone, jax.random.key(0))
     try:
         given = content["estimator"]
         members = []
