@@ -348,11 +348,21 @@ def test_a_killed_save_leaves_no_half_folder(tmp_path: Path) -> None:
     assert not target.exists()
     (left,) = tmp_path.iterdir()
     assert left.name.startswith(".model-")
-    assert [p.name for p in left.iterdir()] == ["model.safetensors"]
+    assert [p.name for p in (left / "model").iterdir()] == ["model.safetensors"]
     with pytest.raises(ModelFolderError, match=r"needs model\.json"):
-        load(left)
+        load(left / "model")
     with pytest.raises(ModelFolderError, match="is not a folder"):
         load(target)
+    folder.write_folder(target, {}, {"a": np.zeros(3)})
+    assert [p.name for p in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_model_is_not_saved_through_a_link(fitted: Forecaster, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to("elsewhere")
+    with pytest.raises(FileExistsError, match="link is a link to elsewhere"):
+        fitted.save(tmp_path / "link")
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 # Folders that are not, or no longer, a model

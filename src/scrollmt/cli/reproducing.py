@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from scrollmt._io import atomic
 from scrollmt.arms import get_arm
 from scrollmt.backbone import PAPER_BACKBONES
 from scrollmt.cli.shell import Problem, say, show
@@ -158,12 +159,12 @@ def reproduce(
         raise Problem("--corpora, --arms and --backbones narrow `reproduce main` only")
     jobs = main_jobs(protocol, *wanted) if name == MAIN else jobs_of(name, protocol)
     arrays: report.Arrays = {}
+    atomic.check(out / "main.md")
     if committed is not None:
         frame, arrays = archive.load(committed), archive.load_arrays(committed)
         calls = archive.load_calls(committed)
     else:
         path = records or out / "records.sqlite"
-        path.parent.mkdir(parents=True, exist_ok=True)
         with Records(path) as database:
             if name not in PAGES:
                 done = compute(

@@ -25,8 +25,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from scrollmt._io import atomic
+
 FORMAT = 4
 RUNS, ARRAYS, MANIFEST, SUMS = "runs.csv.xz", "arrays.csv.xz", "manifest.json", "SHA256SUMS"
+FILES = (RUNS, ARRAYS, MANIFEST, SUMS)
 READ: dict[str, Callable[[str], Any]] = {
     "int": int,
     "float": lambda cell: float(cell or "nan"),
@@ -72,14 +75,15 @@ def write(
     sums = "".join(f"{_digest(contents[n])}  {n}\n" for n in sorted(contents))
 
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    for name in FILES:
+        atomic.check(folder / name)
     # The old sums go first and the new ones come last: what an interrupted call leaves behind
     # has none, and `load` refuses it.
     (folder / SUMS).unlink(missing_ok=True)
     (folder / ARRAYS).unlink(missing_ok=True)
-    for name, content in contents.items():
-        (folder / name).write_bytes(content)
-    (folder / SUMS).write_bytes(sums.encode())
+    for name, content in {**contents, SUMS: sums.encode()}.items():
+        with atomic.replacing(folder / name) as draft:
+            draft.write_bytes(content)
 
 
 def _manifest(

@@ -1,10 +1,10 @@
-"""A folder of two files that vouch for each other.
+"""A folder of two files that one checksum covers.
 
     model.safetensors   arrays by name
     model.json          format, schema version, a description, and a SHA-256 over both files
 
-Writing goes to a hidden folder beside the target that is renamed at the end: a folder that
-exists is complete. JSON has no NaN and no infinity, so neither is ever written.
+A folder that exists is complete: see `_io.atomic`. JSON has no NaN and no infinity, so neither is
+ever written.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
-import shutil
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,6 +20,8 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
+
+from scrollmt._io import atomic
 
 SCHEMA_VERSION = 1
 FORMAT = "scrollmt model"
@@ -50,23 +50,15 @@ def write_folder(path: str | os.PathLike, description: dict[str, Any], arrays: A
     content = {**head, **description}
     content["sha256"] = _digest(content, tensors)
     text = json.dumps(content, indent=2, allow_nan=False, default=_plain) + "\n"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    draft = target.parent / f".{target.name}-{secrets.token_hex(8)}"
-    draft.mkdir()
-    try:
+    with atomic.replacing_folder(target, replace=False) as draft:
         (draft / TENSORS).write_bytes(tensors)
         (draft / DESCRIPTION).write_text(text, encoding="utf-8")
-        if target.exists():
-            target.rmdir()
-        draft.rename(target)
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise
 
 
 def read_folder(path: str | os.PathLike) -> tuple[dict[str, Any], Arrays]:
     """The description and arrays of a model folder, checked against their digest."""
     folder = Path(path)
+    atomic.restore(folder)
     if not folder.is_dir():
         raise ModelFolderError(f"{folder} is not a folder; save a model there first")
     try:
