@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 
 from scrollmt._io import atomic
+from scrollmt._io.reading import read_bounded
 from scrollmt.cli import tables
 from scrollmt.cli.asking import Targets
 from scrollmt.cli.config import Config, Source, parse_config
@@ -31,6 +32,7 @@ from scrollmt.series import read_series
 from scrollmt.windows import Recipe, Windows
 
 CONFIG, FACTS = "config.toml", "fit.json"
+_LIMIT = 16 * 2**20  # bytes of either
 _OWN = {"model.json", "model.safetensors", CONFIG, FACTS}
 
 
@@ -99,11 +101,11 @@ def open_model(folder: str) -> Stored:
     path = Path(folder)
     config = None
     if (path / CONFIG).exists():
-        config = parse_config((path / CONFIG).read_bytes(), str(path / CONFIG), path)
+        config = parse_config(read_bounded(path / CONFIG, _LIMIT), str(path / CONFIG), path)
     facts: Any = {}
     if (path / FACTS).exists():
         try:
-            facts = json.loads((path / FACTS).read_bytes())
+            facts = json.loads(read_bounded(path / FACTS, _LIMIT))
         except (ValueError, RecursionError) as error:
             raise Problem(f"{path / FACTS} is damaged: {error}") from None
         if not isinstance(facts, dict):
