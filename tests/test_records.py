@@ -18,6 +18,7 @@ import pandas as pd
 import pytest
 
 from media import grow, read_only, small_disk
+from scrollmt.paper import archive
 from scrollmt.paper.archive import ArrayKey, DamagedRecords, load, load_arrays, load_jobs
 from scrollmt.paper.arena import compute
 from scrollmt.paper.jobs import Job, Outcome
@@ -572,6 +573,124 @@ def test_an_export_of_a_later_format_is_refused(filled: Path, tmp_path: Path) ->
     sums.write_text(sums.read_text().replace(before, after))
     with pytest.raises(DamagedRecords, match="has format 5, but this version reads 4"):
         load(folder)
+
+
+# Exports that a stranger made
+
+
+@pytest.fixture
+def export(filled: Path, tmp_path: Path) -> Path:
+    with Records(filled) as records:
+        records.export(tmp_path / "export")
+    return tmp_path / "export"
+
+
+def summed(folder: Path, *more: str) -> None:
+    """Write sums that fit the files, as a stranger would."""
+    names = [p.name for p in folder.iterdir() if p.name != "SHA256SUMS"]
+    lines = [f"{hashlib.sha256((folder / n).read_bytes()).hexdigest()}  {n}" for n in names]
+    (folder / "SHA256SUMS").write_text("\n".join([*lines, *more]) + "\n")
+
+
+def refusal(folder: Path) -> str:
+    said = complaint(lambda: (load(folder), load_arrays(folder)))
+    assert said.startswith(str(folder))
+    assert "\n" not in said
+    return said
+
+
+@pytest.mark.parametrize("name", ["runs.csv.xz", "arrays.csv.xz"])
+def test_a_small_file_that_unpacks_to_gigabytes_is_refused(export: Path, name: str) -> None:
+    (export / name).write_bytes(lzma.compress(b"\n" * (129 << 20), preset=0))
+    assert (export / name).stat().st_size < 100_000
+    summed(export)
+    assert "more than the 134,217,728 bytes that are unpacked" in refusal(export)
+
+
+def test_a_table_that_asks_for_much_memory_to_be_unpacked_is_refused(export: Path) -> None:
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 1 << 30}]
+    (export / "runs.csv.xz").write_bytes(lzma.compress(b"\n", filters=filters))
+    summed(export)
+    assert "emory" in refusal(export)
+
+
+def test_an_export_that_could_not_be_read_again_is_not_written(
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "UNPACKED_LIMIT", 1000)
+    with (
+        Records(filled) as records,
+        pytest.raises(ValueError, match=r"at most 1,000 are; export fewer jobs"),
+    ):
+        records.export(tmp_path / "export")
+    assert not (tmp_path / "export").exists()
+
+
+@pytest.mark.parametrize("name", ["../outside", "{outside}", "sub/../../outside", "SHA256SUMS"])
+def test_names_that_lead_out_of_an_export_are_refused(
+    export: Path, tmp_path: Path, name: str
+) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("mine")
+    digest = hashlib.sha256(b"mine").hexdigest()
+    summed(export, f"{digest}  {name.format(outside=outside)}")
+    assert "which is no file of an export" in refusal(export)
+
+
+def test_only_regular_files_of_an_export_are_read(export: Path, tmp_path: Path) -> None:
+    file, outside = export / "runs.csv.xz", tmp_path / "outside"
+    file.rename(outside)
+    file.symlink_to(outside)
+    assert "is a link to a place outside its folder" in refusal(export)
+    file.unlink()
+    os.mkfifo(file)
+    assert "is not a regular file" in refusal(export)
+    (export / "SHA256SUMS").unlink()
+    os.mkfifo(export / "SHA256SUMS")
+    assert "SHA256SUMS is not a regular file" in refusal(export)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("manifest.json", b"[" * 100_000),
+        ("manifest.json", b"{}"),
+        ("manifest.json", b'{"format": 4, "columns": 3}'),
+        ("manifest.json", b'{"format": 4, "columns": {"a": "float"}}'),
+        ("runs.csv.xz", b""),
+        ("runs.csv.xz", lzma.compress(b"")),
+        ("runs.csv.xz", lzma.compress(b"corpus,arm\n")),
+        ("runs.csv.xz", lzma.compress(b"\xff\xfe")),
+        ("runs.csv.xz", lzma.compress(b"x") + b"more"),
+        ("arrays.csv.xz", lzma.compress(b"corpus,arm,backbone,seed,name,values\na,b\n")),
+        ("arrays.csv.xz", lzma.compress(b"corpus,arm,backbone,seed,name,values\na,b,c,d,e,f\n")),
+    ],
+)
+def test_an_export_that_makes_no_sense_is_told(export: Path, name: str, content: bytes) -> None:
+    (export / name).write_bytes(content)
+    summed(export)
+    refusal(export)
+
+
+def test_long_arrays_are_read_again(tmp_path: Path) -> None:
+    result = outcome()
+    result.arrays["var"][:] = [1 / 3] * 20_000  # one cell of 180,000 letters
+    with Records(tmp_path / "records.sqlite") as records:
+        records.put(JOB, result)
+        records.export(tmp_path / "export")
+    (array,) = load_arrays(tmp_path / "export").values()
+    assert array.shape == (20_000,)
+
+
+def test_an_export_is_not_written_through_links(filled: Path, tmp_path: Path) -> None:
+    (tmp_path / "export").mkdir()
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / "export" / "runs.csv.xz").symlink_to("../precious")
+    (tmp_path / "export" / "SHA256SUMS").write_text("old")
+    with Records(filled) as records, pytest.raises(FileExistsError, match="is a link to"):
+        records.export(tmp_path / "export")
+    assert (tmp_path / "precious").read_text() == "mine"
+    assert (tmp_path / "export" / "SHA256SUMS").read_text() == "old"
 
 
 def test_the_file_is_in_wal_mode_and_every_commit_is_synced(path: Path) -> None:
