@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import shutil
 import signal
@@ -17,6 +18,8 @@ import pytest
 
 import scrollmt
 from commands import contents, done, found, refused, run, series, write_series, write_table
+from scrollmt.cli import tables
+from scrollmt.cli.config import Source
 
 
 @pytest.fixture(scope="module")
@@ -184,6 +187,52 @@ def test_streams_and_formats_agree(fitted_series: Path, tmp_path: Path) -> None:
     records = found("predict", model, tmp_path / "series.parquet")
     assert len(records) == len(plain.splitlines()) - 1
     assert records[0]["prob_0"] is None
+
+
+def test_names_from_files_reach_neither_terminal_nor_spreadsheet_as_commands(
+    tmp_path: Path,
+) -> None:
+    """A task and a file with controls in their names, in tables, JSON, remarks and complaints."""
+    write_table(tmp_path)
+    evil = "=\x1b[2J\u202estate\x9b"
+    frame = pd.read_csv(tmp_path / "table.csv").rename(columns={"state": evil})
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    config = (tmp_path / "config.toml").read_text()
+    config = config.replace("[targets.state]", f"[targets.{json.dumps(evil)}]")
+    (tmp_path / "config.toml").write_text(config)
+    model, data = tmp_path / "model", tmp_path / "table.csv"
+    printed = [
+        run("fit", tmp_path / "config.toml"),
+        run("evaluate", model, data),
+        run("evaluate", model, data, "--json"),
+        run("predict", model, data, "--json"),
+        run("predict", model, data, "-o", tmp_path / "laws.csv"),
+        run("predict", model, tmp_path / "none\x1b]0;x\x07.csv"),
+        run("predict", model, data, "\x1b[2J"),
+        run("\x1b[2J"),
+    ]
+    assert [result.exit_code for result in printed] == [0, 0, 0, 0, 0, 2, 2, 2]
+    for result in printed:
+        for stream in (result.stdout, result.stderr):
+            assert not set("\x1b\x07\x9b\u202e") & set(stream), stream
+    assert "=\\x1b[2J\\u202estate\\x9b" in printed[1].stdout
+    assert evil in json.loads(printed[2].stdout)["scores"]
+    assert {row["task"] for row in json.loads(printed[3].stdout)} == {evil, "event", "regime"}
+    # In the file it is data, but no formula; our reader takes it.
+    laws, _ = tables.read(Source((str(tmp_path / "laws.csv"),)))
+    assert set(laws["task"]) == {f"'{evil}", "event", "regime"}
+    assert pd.api.types.is_float_dtype(laws["mean"])
+
+
+def test_a_table_on_a_terminal_holds_no_controls(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal, its_end = os.openpty()
+    with open(its_end, "w") as screen:
+        monkeypatch.setattr(sys, "stdout", screen)
+        tables.write(pd.DataFrame({"\x1b[2J": ["\x9b31m"], "n": [-1.5]}), "-")
+        monkeypatch.undo()
+    shown = os.read(terminal, 1000).decode()
+    os.close(terminal)
+    assert shown.split() == ["\\x1b[2J,n", "\\x9b31m,-1.5"]
 
 
 def test_forecast_says_it_in_words(fitted_series: Path) -> None:

@@ -665,11 +665,29 @@ def test_only_regular_files_of_an_export_are_read(export: Path, tmp_path: Path) 
         ("arrays.csv.xz", lzma.compress(b"corpus,arm,backbone,seed,name,values\na,b\n")),
         ("arrays.csv.xz", lzma.compress(b"corpus,arm,backbone,seed,name,values\na,b,c,d,e,f\n")),
     ],
+    ids=lambda one: one if isinstance(one, str) else "",
 )
 def test_an_export_that_makes_no_sense_is_told(export: Path, name: str, content: bytes) -> None:
     (export / name).write_bytes(content)
     summed(export)
     refusal(export)
+
+
+def test_names_that_look_like_formulas_come_back_as_they_were(tmp_path: Path) -> None:
+    job = Job("=ou", "-arm", "'+x", (0,))
+    with Records(tmp_path / "records.sqlite") as records:
+        records.put(job, outcome(job, **{"@nll": -1.5, "end": "=stop"}))
+        records.export(tmp_path / "export")
+    text = lzma.decompress((tmp_path / "export" / "runs.csv.xz").read_bytes()).decode()
+    header, line = text.splitlines()
+    assert header.split(",")[6] == "'@nll"
+    assert line.startswith("'=ou,'-arm,''+x,0,{},1,-1.5,'=stop,")
+    frame = load(tmp_path / "export")
+    assert frame.loc[0, ["corpus", "arm", "backbone", "end"]].to_list() == [
+        *("=ou", "-arm", "'+x", "=stop")
+    ]
+    assert frame.loc[0, "@nll"] == -1.5
+    assert list(load_arrays(tmp_path / "export")) == [ArrayKey("=ou", "-arm", "'+x", 0, "var")]
 
 
 def test_long_arrays_are_read_again(tmp_path: Path) -> None:

@@ -99,6 +99,17 @@ def check(path: Target, *, folder: bool = False) -> None:
         raise type(error)(f"{target} cannot be written: {why}") from error
 
 
+def refuse_existing(path: Target, *, force: bool) -> Path:
+    """The file, or an error where it cannot or must not be written; asked before long work too."""
+    target = Path(path)
+    check(target)
+    if target.exists() and not force:
+        raise FileExistsError(
+            f"{target} exists already; choose another path, or pass force=True to replace it"
+        )
+    return target
+
+
 def make_folder(path: Target) -> None:
     """Make a folder and those above it, as durably as the files that will lie in them."""
     folder = Path(path)

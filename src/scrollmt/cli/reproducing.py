@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ import pandas as pd
 from scrollmt._io import atomic
 from scrollmt.arms import get_arm
 from scrollmt.backbone import PAPER_BACKBONES
-from scrollmt.cli.shell import Problem, say, show
+from scrollmt.cli.shell import Problem, emit, say, show
 from scrollmt.paper import archive, ledger, main_page, published, report
 from scrollmt.paper.arena import compute
 from scrollmt.paper.jobs import Job, make_job
@@ -110,7 +109,7 @@ def studies(*, as_json: bool) -> None:
             }
         )
     if as_json:
-        say(json.dumps(rows, indent=1))
+        emit(rows)
     else:
         show(
             pd.DataFrame(rows).set_index("study"), "What can be reproduced, by the paper's protocol"

@@ -17,6 +17,7 @@ import pandas as pd
 
 from scrollmt._io import atomic
 from scrollmt._io.atomic import replacing
+from scrollmt._io.text import neutral_table, visible_table
 from scrollmt.cli.config import STANDARD_STREAM, Source
 from scrollmt.cli.shell import Problem, note, sentence
 
@@ -214,12 +215,17 @@ def check_table_target(target: str, *, force: bool, inputs: Sequence[str] = ()) 
 
 
 def write(frame: pd.DataFrame, target: str) -> None:
-    """A table in the format that the ending says; CSV on standard output for `-`."""
+    """A table in the format that the ending says; CSV on standard output for `-`.
+
+    In CSV, text that a spreadsheet would take for a formula gets an apostrophe before it.
+    """
     if target == STANDARD_STREAM:
-        frame.to_csv(sys.stdout, index=False)
+        if sys.stdout.isatty():
+            frame = visible_table(frame)
+        neutral_table(frame).to_csv(sys.stdout, index=False)
         return
     with replacing(target) as draft:
         if draft.suffix.lower() in _PARQUET:
             frame.to_parquet(draft, index=False)
         else:
-            frame.to_csv(draft, index=False)
+            neutral_table(frame).to_csv(draft, index=False)

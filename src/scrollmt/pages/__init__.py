@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from scrollmt._io import atomic
+from scrollmt._io.atomic import refuse_existing, replacing
 from scrollmt.pages.drawing import svg
 
 
@@ -157,21 +157,10 @@ def _unlike(names: Iterable[str]) -> list[str]:
     return out
 
 
-def refuse_existing(path: str | os.PathLike, *, force: bool) -> Path:
-    """The path, or an error where it cannot or must not be written; asked before long work too."""
-    target = Path(path)
-    atomic.check(target)
-    if target.exists() and not force:
-        raise FileExistsError(
-            f"{target} exists already; choose another path, or pass force=True to replace it"
-        )
-    return target
-
-
 def write(path: str | os.PathLike, content: str, *, force: bool = False) -> Path:
     """Write a page; a file that is there already is replaced only with `force`."""
     target = refuse_existing(path, force=force)
-    with atomic.replacing(target) as draft:
+    with replacing(target) as draft:
         draft.write_text(content, encoding="utf-8", newline="\n")
     return target
 

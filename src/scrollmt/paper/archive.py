@@ -7,7 +7,8 @@
     SHA256SUMS      the digests of the others, readable by `sha256sum -c`
 
 Equal records give equal bytes (with the same liblzma). A float keeps six significant digits,
-two more than any table prints; an integer keeps all of its own.
+two more than any table prints; an integer keeps all of its own. Text that a spreadsheet would take
+for a formula has an apostrophe before it, which `load` takes off.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import pandas as pd
 
 from scrollmt._io import atomic
 from scrollmt._io.reading import read_bounded
+from scrollmt._io.text import neutral, neutral_table, original
 from scrollmt.paper.runs import LEADING, TRAILING
 
 FORMAT = 4
@@ -41,7 +43,7 @@ UNPACKING_MEMORY = 256 * 2**20
 READ: dict[str, Callable[[str], Any]] = {
     "int": int,
     "float": lambda cell: float(cell or "nan"),
-    "str": lambda cell: cell or float("nan"),
+    "str": lambda cell: original(cell) or float("nan"),
 }
 
 
@@ -72,10 +74,13 @@ def write(
 ) -> None:
     """Write a frame and its arrays to a folder, with the provenance of its jobs and the calls
     that computed them as JSON values."""
-    contents = {RUNS: _table(frame.columns, frame.itertuples(index=False))}
+    contents = {RUNS: _table(frame.columns, neutral_table(frame).itertuples(index=False))}
     if arrays:
         lines = (
-            (*key, " ".join(_cell(v) or "nan" for v in arrays[key].tolist()))
+            (
+                *(neutral(part) if isinstance(part, str) else part for part in key),
+                " ".join(_cell(v) or "nan" for v in arrays[key].tolist()),
+            )
             for key in sorted(arrays)
         )
         contents[ARRAYS] = _table(ARRAY_COLUMNS, lines)
@@ -139,8 +144,10 @@ def load_arrays(folder: str | os.PathLike) -> dict[ArrayKey, np.ndarray]:
         if ARRAYS not in contents:
             return {}
         return {
-            ArrayKey(corpus, arm, backbone, int(seed), name): np.array(values.split(), float)
-            for corpus, arm, backbone, seed, name, values in _lines(contents[ARRAYS], ARRAY_COLUMNS)
+            ArrayKey(*map(original, who), int(seed), original(name)): np.array(
+                values.split(), float
+            )
+            for *who, seed, name, values in _lines(contents[ARRAYS], ARRAY_COLUMNS)
         }
 
 
@@ -206,7 +213,7 @@ def _digest(content: bytes) -> str:
 def _table(header: Iterable[str], lines: Iterable[Iterable[Any]]) -> bytes:
     out = io.StringIO(newline="")
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(header)
+    writer.writerow(map(neutral, header))
     writer.writerows([_cell(value) for value in line] for line in lines)
     text = out.getvalue().encode()
     if len(text) > UNPACKED_LIMIT:
@@ -223,7 +230,7 @@ def _lines(content: bytes, header: list[str]) -> Iterator[list[str]]:
     usual = csv.field_size_limit(UNPACKED_LIMIT)  # an array is one long cell
     try:
         reader = csv.reader(text)
-        if next(reader, None) != header:
+        if next(reader, None) != [*map(neutral, header)]:
             raise ValueError(f"a table does not have the columns {', '.join(header):.200}")
         for number, line in enumerate(reader, 2):
             if len(line) != len(header):

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from scrollmt._io.atomic import replacing
+from scrollmt._io.text import neutral_table
 from scrollmt.paper import published
 from scrollmt.paper.probes.default import NAME as DEFAULT
 from scrollmt.paper.probes.oracle import NAME as ORACLE
@@ -299,7 +300,7 @@ def write(
             f"main/{name}.tex": table.latex(),
             f"main/{name}.html": table.html(),
         }
-    texts["main/cells.csv"] = cells(frame).to_csv(index=False, float_format="%.6g")
+    texts["main/cells.csv"] = neutral_table(cells(frame)).to_csv(index=False, float_format="%.6g")
     written = []
     for name, text in texts.items():
         path = folder / name
