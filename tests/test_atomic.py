@@ -184,7 +184,7 @@ with atomic.replacing(Path(sys.argv[1])) as draft:
 
 def test_the_draft_of_a_living_writer_is_left_to_it(tmp_path: Path) -> None:
     target = tmp_path / "file.txt"
-    command = [sys.executable, "-c", LIVING, target]
+    command = [sys.executable, "-c", LIVING, str(target)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as living:
@@ -263,9 +263,12 @@ def test_folders_that_are_made_on_the_way_are_synced_too(
 ) -> None:
     synced: list[int] = []
     fsync = os.fsync
-    monkeypatch.setattr(
-        os, "fsync", lambda handle: (synced.append(os.fstat(handle).st_ino), fsync(handle))[1]
-    )
+
+    def noted(handle: int) -> None:
+        synced.append(os.fstat(handle).st_ino)
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", noted)
     atomic.make_folder(tmp_path / "a" / "b")
     assert synced == [tmp_path.stat().st_ino, (tmp_path / "a").stat().st_ino]
 

@@ -168,7 +168,12 @@ def test_a_scheduler_without_workers_is_told_and_waited_for(
 ) -> None:
     scheduler(start, port)
     said = tmp_path / "said"
-    threading.Thread(target=lambda: (wait_for(said.exists), worker(start, port))).start()
+
+    def help_out() -> None:
+        wait_for(said.exists)
+        worker(start, port)
+
+    threading.Thread(target=help_out).start()
     began = time.monotonic()
 
     def told(message: Warning, *_: object) -> None:

@@ -699,7 +699,20 @@ def mutated(value: Any, rng: np.random.Generator) -> Any:
     deep: Any = 1
     for _ in range(400):
         deep = [deep] if rng.random() < 0.5 else {"kind": "value", "value": deep}
-    absurd = [None, True, -1, 0, 2**31, 10**12, 10**40, -1e300, 1e-300, "", "\x1b[2J", "x" * 10**5]
+    absurd: list[Any] = [
+        None,
+        True,
+        -1,
+        0,
+        2**31,
+        10**12,
+        10**40,
+        -1e300,
+        1e-300,
+        "",
+        "\x1b[2J",
+        "x" * 10**5,
+    ]
     absurd += [[], {}, [[]], [10**12] * 3, {"kind": "Ordinal", "R": 10**12}, deep]
     return absurd[rng.integers(len(absurd))]
 

@@ -144,11 +144,14 @@ def load_arrays(folder: str | os.PathLike) -> dict[ArrayKey, np.ndarray]:
         if ARRAYS not in contents:
             return {}
         return {
-            ArrayKey(*map(original, who), int(seed), original(name)): np.array(
-                values.split(), float
-            )
-            for *who, seed, name, values in _lines(contents[ARRAYS], ARRAY_COLUMNS)
+            _key(line): np.array(line[-1].split(), float)
+            for line in _lines(contents[ARRAYS], ARRAY_COLUMNS)
         }
+
+
+def _key(line: list[str]) -> ArrayKey:
+    corpus, arm, backbone, seed, name, _ = map(original, line)
+    return ArrayKey(corpus, arm, backbone, int(seed), name)
 
 
 def load_jobs(folder: str | os.PathLike) -> list[dict[str, Any]]:

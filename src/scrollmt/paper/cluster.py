@@ -10,7 +10,7 @@ from __future__ import annotations
 import platform
 import time
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
@@ -68,6 +68,7 @@ class Watch:
         if not new:
             return
         # By functions of the standard library: a worker with another scrollmt may lack ours.
+        asked: list[tuple[str, Callable[..., str], tuple[str, ...]]]
         asked = [("Python", platform.python_version, ())]
         asked += [(package, version, (package,)) for package in PACKAGES]
         for name, ask, arguments in asked:
