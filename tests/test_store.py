@@ -588,7 +588,7 @@ def test_a_description_that_could_not_be_read_again_is_not_written(tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "model.json"])
-def test_only_regular_files_inside_the_folder_are_read(copied: Path, name: str) -> None:
+def test_only_regular_files_are_read(copied: Path, name: str) -> None:
     file, outside = copied / name, copied.parent / "outside"
     file.rename(outside)
     os.mkfifo(file)
@@ -596,15 +596,10 @@ def test_only_regular_files_inside_the_folder_are_read(copied: Path, name: str) 
         load(copied)
     file.unlink()
     file.symlink_to("/dev/zero")
-    with time_limit(20), pytest.raises(ModelFolderError, match="outside its folder"):
+    with time_limit(20), pytest.raises(ModelFolderError, match=f"{name} is not a regular file"):
         load(copied)
     file.unlink()
-    file.symlink_to(outside)
-    with pytest.raises(ModelFolderError, match=f"{name} is a link to a place outside its folder"):
-        load(copied)
-    file.unlink()
-    outside.rename(copied / "inside")
-    file.symlink_to("inside")
+    file.symlink_to(outside)  # as tools that keep large files elsewhere do it
     load(copied)
 
 

@@ -8,8 +8,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 
-def read_bounded(path: Path, limit: int) -> bytes:
-    """The bytes of a regular file of at most `limit` bytes; anything else is an OSError."""
+def read_bounded(path: Path, limit: int, *, inside: bool = False) -> bytes:
+    """The bytes of a regular file of at most `limit` bytes; anything else is an OSError.
+
+    With `inside`, a link may lead to another place in the file's own folder, and no further.
+    """
+    if inside and path.parent.resolve() not in path.resolve().parents:
+        raise OSError(f"{path} is a link to a place outside its folder, and is not followed")
     with open_bounded(path, limit) as file:
         return file.read(os.fstat(file.fileno()).st_size)
 
@@ -17,11 +22,8 @@ def read_bounded(path: Path, limit: int) -> bytes:
 def open_bounded(path: Path, limit: int) -> BinaryIO:
     """A regular file of at most `limit` bytes, opened; anything else is an OSError.
 
-    A pipe is not waited for and a device is not read. A link may lead to another place in the
-    file's own folder, and no further.
+    A pipe is not waited for and a device is not read.
     """
-    if path.parent.resolve() not in path.resolve().parents:
-        raise OSError(f"{path} is a link to a place outside its folder, and is not followed")
     # Without O_NONBLOCK the opening of a pipe waits for somebody who writes to it.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     file = open(os.open(path, flags), "rb")  # noqa: SIM115  (the caller closes it)

@@ -187,11 +187,11 @@ def _reading(folder: str | os.PathLike) -> Iterator[dict[str, bytes]]:
 
 
 def _read(folder: Path) -> dict[str, bytes]:
-    lines = read_bounded(folder / SUMS, SUMS_LIMIT).decode("ascii").splitlines()
+    lines = read_bounded(folder / SUMS, SUMS_LIMIT, inside=True).decode("ascii").splitlines()
     sums = {name: digest for digest, name in (line.split("  ") for line in lines)}
     if unknown := sorted({*sums} - {*FILES} | {*sums} & {SUMS}):
         raise ValueError(f"{SUMS} lists {unknown[0]!r:.60}, which is no file of an export")
-    contents = {name: read_bounded(folder / name, PACKED_LIMIT) for name in sums}
+    contents = {name: read_bounded(folder / name, PACKED_LIMIT, inside=True) for name in sums}
     wrong = sorted(name for name in sums if _digest(contents[name]) != sums[name])
     missing = sorted({RUNS, MANIFEST} - set(sums))
     if wrong or missing:
