@@ -29,17 +29,20 @@ from scrollmt.paper.jobs import Job, Outcome
 from scrollmt.paper.records import Records
 from sweeps import calls, execute, sweep, wait_for
 
-Start = Callable[..., subprocess.Popen]
+Start = Callable[..., tuple[subprocess.Popen, Path]]
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts a program of Dask, and ends it with the test."""
+    """Starts a program of Dask with a file for what it says, and ends it with the test."""
     started: list[subprocess.Popen] = []
 
-    def begin(program: str, *arguments: str, paths: tuple[Path, ...] = ()) -> subprocess.Popen:
+    def begin(
+        program: str, *arguments: str, paths: tuple[Path, ...] = ()
+    ) -> tuple[subprocess.Popen, Path]:
         search = os.pathsep.join([*map(str, paths), *sys.path])
-        with (tmp_path / f"{program}-{len(started)}.log").open("wb") as log:
+        said = tmp_path / f"{program}-{len(started)}.log"
+        with said.open("wb") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", f"distributed.cli.dask_{program}", *arguments],
                 env={**os.environ, "PYTHONPATH": search},
@@ -48,7 +51,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
                 stderr=log,
             )
         started.append(process)
-        return process
+        return process, said
 
     yield begin
     for process in started:
@@ -58,7 +61,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def scheduler(start: Start, port: int) -> subprocess.Popen:
-    process = start("scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard")
+    process, _ = start("scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard")
     wait_for(lambda: reachable(port))
     return process
 
@@ -66,7 +69,9 @@ def scheduler(start: Start, port: int) -> subprocess.Popen:
 def worker(start: Start, port: int, *more: str, paths: tuple[Path, ...] = ()) -> subprocess.Popen:
     place = f"tcp://127.0.0.1:{port}"
     few = ("--nthreads", "1", "--memory-limit", "0", "--no-nanny", "--no-dashboard")
-    return start("worker", place, *few, *more, paths=paths)
+    process, said = start("worker", place, *few, *more, paths=paths)
+    wait_for(lambda: "Registered to" in said.read_text())
+    return process
 
 
 def reachable(port: int) -> bool:
