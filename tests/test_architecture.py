@@ -15,6 +15,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 # A room is a module or a folder of the package; it imports only from rooms above it.
 ROOMS = [
+    "_io",
     "numerics",
     "weighted",
     "special",

@@ -2,9 +2,15 @@
 
 import io
 import json
+import os
 import re
+import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +19,8 @@ from typer.testing import CliRunner
 
 import scrollmt
 from commands import contents, done, found, refused, run, series, write_series, write_table
-from scrollmt.cli import app
+from scrollmt.cli import app, tables
+from scrollmt.cli.config import Source
 
 
 @pytest.fixture(scope="module")
@@ -187,6 +194,52 @@ def test_streams_and_formats_agree(fitted_series: Path, tmp_path: Path) -> None:
     assert records[0]["prob_0"] is None
 
 
+def test_names_from_files_reach_neither_terminal_nor_spreadsheet_as_commands(
+    tmp_path: Path,
+) -> None:
+    """A task and a file with controls in their names, in tables, JSON, remarks and complaints."""
+    write_table(tmp_path)
+    evil = "=\x1b[2J\u202estate\x9b"
+    frame = pd.read_csv(tmp_path / "table.csv").rename(columns={"state": evil})
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    config = (tmp_path / "config.toml").read_text()
+    config = config.replace("[targets.state]", f"[targets.{json.dumps(evil)}]")
+    (tmp_path / "config.toml").write_text(config)
+    model, data = tmp_path / "model", tmp_path / "table.csv"
+    printed = [
+        run("fit", tmp_path / "config.toml"),
+        run("evaluate", model, data),
+        run("evaluate", model, data, "--json"),
+        run("predict", model, data, "--json"),
+        run("predict", model, data, "-o", tmp_path / "laws.csv"),
+        run("predict", model, tmp_path / "none\x1b]0;x\x07.csv"),
+        run("predict", model, data, "\x1b[2J"),
+        run("\x1b[2J"),
+    ]
+    assert [result.exit_code for result in printed] == [0, 0, 0, 0, 0, 2, 2, 2]
+    for result in printed:
+        for stream in (result.stdout, result.stderr):
+            assert not set("\x1b\x07\x9b\u202e") & set(stream), stream
+    assert "=\\x1b[2J\\u202estate\\x9b" in printed[1].stdout
+    assert evil in json.loads(printed[2].stdout)["scores"]
+    assert {row["task"] for row in json.loads(printed[3].stdout)} == {evil, "event", "regime"}
+    # In the file it is data, but no formula; our reader takes it.
+    laws, _ = tables.read(Source((str(tmp_path / "laws.csv"),)))
+    assert set(laws["task"]) == {f"'{evil}", "event", "regime"}
+    assert pd.api.types.is_float_dtype(laws["mean"])
+
+
+def test_a_table_on_a_terminal_holds_no_controls(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal, its_end = os.openpty()
+    with open(its_end, "w") as screen:
+        monkeypatch.setattr(sys, "stdout", screen)
+        tables.write(pd.DataFrame({"\x1b[2J": ["\x9b31m"], "n": [-1.5]}), "-")
+        monkeypatch.undo()
+    shown = os.read(terminal, 1000).decode()
+    os.close(terminal)
+    assert shown.split() == ["\\x1b[2J,n", "\\x9b31m,-1.5"]
+
+
 def test_forecast_says_it_in_words(fitted_series: Path) -> None:
     printed = done(
         "forecast", fitted_series / "model", fitted_series / "series.csv", "--level", "0.5"
@@ -251,8 +304,80 @@ def test_force_replaces_a_model_and_nothing_else(fitted_table: Path, tmp_path: P
     assert "'notes.txt'" in said
     assert contents(tmp_path / "new") == {**second, "notes.txt": b"mine"}
     said = refused("fit", tmp_path / "config.toml", "-o", tmp_path / "table.csv", "--force")
-    assert "no folder" in said
+    assert "is not a folder" in said
     assert not [one for one in tmp_path.iterdir() if one.name.startswith(".")]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import scrollmt
+from scrollmt.cli import models
+
+model, target, kill_at = scrollmt.load(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+rename, count = Path.rename, 0
+
+def counted(path, to):
+    global count
+    count += 1
+    if count == kill_at:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return rename(path, to)
+
+Path.rename = counted
+models.save(model, target, (Path(sys.argv[1]) / "config.toml").read_text() + "# new", {})
+"""
+
+
+def test_a_fit_killed_while_it_replaces_a_model_loses_none(
+    fitted_table: Path, tmp_path: Path
+) -> None:
+    """Killed before each rename: of the arrays, of the old model, of the new one, and after."""
+    model, target = fitted_table / "model", tmp_path / "model"
+    laws = done("predict", model, fitted_table / "table.csv")
+    shutil.copytree(model, target)
+    vanished = 0
+    for kill_at in (1, 2, 3, 4):
+        process = subprocess.run([sys.executable, "-c", KILLED, model, target, str(kill_at)])
+        assert process.returncode == (-signal.SIGKILL if kill_at < 4 else 0)
+        vanished += not target.exists()
+        assert done("predict", target, fitted_table / "table.csv") == laws
+        new = (target / "config.toml").read_text().endswith("# new")
+        assert new == (kill_at == 4)
+    assert vanished == 1
+    # Nothing is left of those that were killed.
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_target_that_cannot_be_written_is_told_before_any_work(tmp_path: Path) -> None:
+    """There is no data and no model either, but what comes first is told first."""
+    write_series(tmp_path)
+    (tmp_path / "series.csv").unlink()
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "link.csv").symlink_to("file")
+    (tmp_path / "link.html").symlink_to("file")
+    config, below = tmp_path / "config.toml", tmp_path / "file" / "deep"
+    model, data = tmp_path / "none", tmp_path / "none.csv"
+    commands: list[tuple[Any, ...]] = [
+        ("fit", config, "-o", below),
+        ("predict", model, data, "-o", below / "laws.csv"),
+        ("report", model, data, "-o", below / "report.html"),
+        ("backtest", config, "-o", below / "scores.csv"),
+        ("backtest", config, "--records", below),
+        ("demo", "--out", below),
+        ("reproduce", "main", "--out", below),
+        ("reproduce", "main", "--records", below / "records.sqlite", "--out", tmp_path / "out"),
+    ]
+    for command in commands:
+        said = refused(*command)
+        assert "cannot be written" in said, said
+        assert f"{tmp_path / 'file'} is not a folder" in said
+    for command in (
+        ("predict", model, data, "-o", tmp_path / "link.csv", "--force"),
+        ("report", model, data, "-o", tmp_path / "link.html", "--force"),
+    ):
+        assert "is a link to file" in refused(*command)
+    assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_check_fits_nothing(fitted_series: Path) -> None:

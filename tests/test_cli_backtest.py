@@ -1,10 +1,14 @@
 """`scrollmt backtest`: the library's scores, kept by origin, gone on from, in several processes."""
 
 import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import psutil
 import pytest
 
 from commands import QUICK, SERIES, done, found, refused, run, series, write_series, write_table
@@ -102,13 +106,40 @@ def test_an_interrupt_before_the_first_origin(
     assert "before the first origin" in result.stderr
 
 
+@contextmanager
+def commands_of_children() -> Iterator[list[str]]:
+    """With what commands this process started others meanwhile."""
+    seen: dict[int, str] = {}
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.05):
+            for child in psutil.Process().children(recursive=True):
+                with suppress(psutil.Error):
+                    seen[child.pid] = " ".join(child.cmdline()) or seen.get(child.pid, "")
+
+    commands: list[str] = []
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield commands
+    finally:
+        over.set()
+        thread.join()
+        commands.extend(seen.values())
+
+
 def test_several_processes_give_the_same_scores(folder: Path) -> None:
     (folder / "config.toml").write_text(ONE + BATCHES)
     command = ("backtest", folder / "config.toml", "--origins", 2, "--seeds", "3,4")
     alone = found(*command)
     assert alone["seeds"] == [3, 4]
-    together = run(*command, "--jobs", 2, "--json")
+    with commands_of_children() as seen:
+        together = run(*command, "--jobs", 2, "--json")
     assert together.exit_code == 0, together.output
+    # Forks of a process in which JAX has run may wait for ever; they bear their parent's command.
+    assert sum("multiprocessing.spawn import spawn_main" in command for command in seen) >= 2
+    assert " ".join(psutil.Process().cmdline()) not in seen
     assert json.loads(together.stdout) == alone
     assert together.stderr.count("done (tested from") == 2
 

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from commands import refused
 from scrollmt.cli import app
 from scrollmt.paper import archive, published
 
@@ -56,6 +57,14 @@ def test_a_second_call_trains_nothing(reproduced: Path) -> None:
     result = RUN.invoke(app, [*SMALL, "--out", str(reproduced)])
     assert result.exit_code == 0, result.output
     assert "0 runs computed" in result.output
+
+
+def test_records_of_a_stranger_are_refused_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "records").mkdir()
+    (tmp_path / "records" / "SHA256SUMS").write_text(f"{'0' * 64}  ../../secret\n")
+    said = refused("reproduce", "main", "--from", tmp_path / "records", "--out", tmp_path / "out")
+    assert "SHA256SUMS lists '../../secret', which is no file of an export" in said
+    assert not (tmp_path / "out").exists()
 
 
 def test_exported_records_give_the_same_tables(reproduced: Path, tmp_path: Path) -> None:

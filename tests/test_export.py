@@ -5,6 +5,7 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -31,7 +32,7 @@ from scrollmt import (
 )
 from scrollmt.backbone import ACTIVATIONS, Dense
 from scrollmt.export import ACTIVATIONS as EXPORTED
-from scrollmt.export import OPSET, _Graph, _log_bucket_mass, _Value, to_onnx
+from scrollmt.export import OPSET, _Graph, _log_bucket_mass, _Value, to_onnx, write_onnx
 from scrollmt.heads import AbstractHead
 from scrollmt.likelihoods import CensoredLaw, CountLaw, StudentTLaw
 from scrollmt.model import Model, Task, build
@@ -276,3 +277,20 @@ def test_without_onnx_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delitem(sys.modules, "scrollmt.export")
     with pytest.raises(ImportError, match=r"pip install 'scrollmt\[onnx\]'"):
         importlib.import_module("scrollmt.export")
+
+
+def test_a_graph_is_written_whole_and_never_through_a_link(
+    fitted: Forecaster, tmp_path: Path
+) -> None:
+    path = write_onnx(fitted, tmp_path / "deep" / "model.onnx")
+    assert path.read_bytes() == to_onnx(fitted).SerializeToString()
+    with pytest.raises(FileExistsError, match="force=True"):
+        write_onnx(fitted, path)
+    write_onnx(fitted, path, force=True)
+    link = tmp_path / "link.onnx"
+    link.symlink_to(path)
+    before = path.stat()
+    with pytest.raises(FileExistsError, match=r"link\.onnx is a link to"):
+        write_onnx(fitted, link, force=True)
+    assert path.stat() == before
+    assert [one.name for one in path.parent.iterdir()] == ["model.onnx"]

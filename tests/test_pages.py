@@ -135,9 +135,17 @@ def test_an_existing_file_is_kept_unless_forced(tmp_path: Path) -> None:
     assert path.read_text() == "first"
     pages.write(path, "second", force=True)
     assert path.read_text() == "second"
-    with pytest.raises(FileExistsError, match=r"exists already; choose another path$"):
+    with pytest.raises(FileExistsError, match="is a folder; choose another path"):
         pages.write(tmp_path, "x", force=True)
     assert [p.name for p in path.parent.iterdir()] == ["page.html"]
+
+
+def test_a_page_is_not_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "precious.html").write_text("mine")
+    (tmp_path / "page.html").symlink_to("precious.html")
+    with pytest.raises(FileExistsError, match=r"page\.html is a link to precious\.html"):
+        pages.write(tmp_path / "page.html", "new", force=True)
+    assert (tmp_path / "precious.html").read_text() == "mine"
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from media import grow, read_only, small_disk
+from scrollmt.paper import archive
 from scrollmt.paper.archive import ArrayKey, DamagedRecords, load, load_arrays, load_jobs
+from scrollmt.paper.arena import compute
 from scrollmt.paper.jobs import Job, Outcome
 from scrollmt.paper.records import Records
+from scrollmt.paper.runs import checksum
 from sweeps import SEEDS, execute, sweep
 
 JOB = Job("ou", "scroll-diag", "tanh", SEEDS, '{"steps": 100}')
@@ -106,24 +111,149 @@ def test_what_is_not_whole_is_not_recorded(path: Path, bad: Outcome, words: str)
             records.put(JOB, outcome())
 
 
-def test_a_failure_within_the_transaction_leaves_nothing(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+# Full disks
+
+
+LIMITED = """
+import resource, sys
+from scrollmt.paper.records import Records
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
+try:
+    Records(sys.argv[1])
+except ValueError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("largest", [0, 5_000, 20_000])
+def test_a_file_that_could_not_be_made_does_not_stand_in_the_way(path: Path, largest: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, path, str(largest)], capture_output=True, text=True
+    )
+    assert done.stdout.startswith(f"{path} cannot be written to ("), done.stderr
+    assert [one.name for one in path.parent.iterdir()] == [f"{path.name}.lock"]
     with Records(path) as records:
-        insert = records._insert
-
-        def fails_at_the_last(table: str, *values: object) -> None:
-            if table == "arrays":
-                raise OSError("disk full")
-            insert(table, *values)
-
-        monkeypatch.setattr(records, "_insert", fails_at_the_last)
-        with pytest.raises(OSError, match="disk full"):
-            records.put(JOB, outcome())
-        assert len(records) == 0
-        monkeypatch.undo()
         records.put(JOB, outcome())
-    assert len(Records(path)) == 3
+        assert len(records) == 3
+
+
+def test_a_disk_that_was_full_at_the_beginning_is_used_once_it_has_room(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 16) as disk:
+        for _ in range(2):
+            with pytest.raises(ValueError, match=r"cannot be written to \(.*full\): .*room"):
+                Records(disk / "records.sqlite")
+        grow(disk, 1000)
+        with Records(disk / "records.sqlite") as records:
+            records.put(JOB, outcome())
+
+
+def test_a_disk_that_fills_up_loses_no_job_that_was_recorded(tmp_path: Path) -> None:
+    jobs = [Job("ou", f"arm{i}", "tanh", SEEDS, "{}") for i in range(200)]
+    with small_disk(tmp_path / "disk", 160) as disk:
+        with Records(disk / "records.sqlite") as records:
+            done = 0
+
+            def fill() -> None:
+                nonlocal done
+                for job in jobs:
+                    records.put(job, outcome(job))
+                    done += 1
+
+            with pytest.raises(ValueError, match=r"cannot be written to \(.*full\)"):
+                fill()
+            assert 5 < done < 200
+            # The last one is there whole, or not at all.
+            assert done <= len(records) / len(SEEDS) <= done + 1
+        grow(disk, 2000)
+        with Records(disk / "records.sqlite") as records:
+            for job in jobs:
+                if records.missing(job):
+                    records.put(job, outcome(job))
+            assert len(records.frame()) == 600
+
+
+# Media that are only for reading
+
+
+def test_records_on_a_read_only_medium_are_read(filled: Path, tmp_path: Path) -> None:
+    jobs = sweep(tmp_path / "diary", 4)
+    truth = contents(filled, jobs)
+    with read_only(filled.parent):
+        assert_same(contents(filled, jobs), truth)
+        with Records(filled) as records:
+            records.export(tmp_path / "export")
+            assert compute(jobs, records, progress=False).computed == 0
+            with pytest.raises(ValueError, match=rf"^{filled} cannot be written to \([^\n]*$"):
+                records.put(JOB, outcome())
+            assert len(records) == 12
+    assert len(load(tmp_path / "export")) == 24
+
+
+def test_a_new_file_on_a_read_only_medium_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    with (
+        read_only(tmp_path / "here"),
+        pytest.raises((ValueError, OSError), match=r"records\.sqlite"),
+    ):
+        Records(tmp_path / "here" / "records.sqlite")
+
+
+# The seal
+
+
+def test_recording_a_job_costs_the_same_however_many_there_are(path: Path) -> None:
+    """Counted in steps of SQLite's machine, of which reading one more line takes several."""
+    steps = 0
+
+    def count() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    taken = []
+    with Records(path) as records:
+        records._connection.set_progress_handler(count, 1)
+        for i in range(120):
+            job = Job("ou", f"arm{i}", "tanh", SEEDS, "{}")
+            steps = 0
+            records.put(job, outcome(job))
+            taken.append(steps)
+    assert taken[0] > 50  # the handler counts
+    assert max(taken[1:]) <= taken[0] + 5
+
+
+def as_version_2(path: Path) -> None:
+    """The file as it was written before seals were sums."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        tables = ("runs", "arrays", "calls")
+        each = " UNION ALL ".join(f"SELECT checksum FROM {t}" for t in tables)
+        found = connection.execute(f"{each} ORDER BY checksum").fetchall()
+        seal = hashlib.sha256("".join(one for (one,) in found).encode()).hexdigest()
+        connection.execute("UPDATE seal SET digest = ?", [seal])
+        connection.execute("PRAGMA user_version = 2")
+
+
+def test_files_of_the_older_version_are_read_and_renewed_when_written(
+    filled: Path, tmp_path: Path
+) -> None:
+    truth = contents(filled, sweep(tmp_path / "diary", 4))
+    as_version_2(filled)
+    before = filled.read_bytes()
+    assert_same(contents(filled, sweep(tmp_path / "diary", 4)), truth)
+    assert filled.read_bytes() == before
+    with Records(filled) as records:
+        records.put(JOB, outcome())
+        assert records._connection.execute("PRAGMA user_version").fetchone() == (3,)
+    with Records(filled) as records:
+        assert len(records) == 15
+
+
+def test_a_line_missing_from_a_file_of_the_older_version_is_noticed(filled: Path) -> None:
+    as_version_2(filled)
+    with closing(sqlite3.connect(filled)) as connection, connection:
+        connection.execute("DELETE FROM arrays WHERE rowid = 2")
+    assert_refused(filled, "something else than was recorded")
 
 
 def test_one_database_absorbs_what_another_has_and_it_lacks(tmp_path: Path) -> None:
@@ -304,7 +434,11 @@ def test_lost_and_stale_pages_are_reported(filled: Path, tmp_path: Path) -> None
         ("UPDATE arrays SET data = zeroblob(8)", "the checksum of var in arrays"),
         ("CREATE TABLE mine (x)", "its tables are not those of records"),
         ("PRAGMA application_id = 1", "holds no records of scrollmt"),
-        ("PRAGMA user_version = 3", "its schema version is 3, but this scrollmt reads 2"),
+        ("PRAGMA user_version = 4", "its schema version is 4, but this scrollmt reads 2 and 3"),
+        (
+            f"INSERT INTO calls VALUES ('x', '{checksum(('x',))}')",
+            "something else than was recorded",
+        ),
     ],
 )
 def test_what_another_hand_changed_is_refused(filled: Path, statement: str, words: str) -> None:
@@ -439,6 +573,142 @@ def test_an_export_of_a_later_format_is_refused(filled: Path, tmp_path: Path) ->
     sums.write_text(sums.read_text().replace(before, after))
     with pytest.raises(DamagedRecords, match="has format 5, but this version reads 4"):
         load(folder)
+
+
+# Exports that a stranger made
+
+
+@pytest.fixture
+def export(filled: Path, tmp_path: Path) -> Path:
+    with Records(filled) as records:
+        records.export(tmp_path / "export")
+    return tmp_path / "export"
+
+
+def summed(folder: Path, *more: str) -> None:
+    """Write sums that fit the files, as a stranger would."""
+    names = [p.name for p in folder.iterdir() if p.name != "SHA256SUMS"]
+    lines = [f"{hashlib.sha256((folder / n).read_bytes()).hexdigest()}  {n}" for n in names]
+    (folder / "SHA256SUMS").write_text("\n".join([*lines, *more]) + "\n")
+
+
+def refusal(folder: Path) -> str:
+    said = complaint(lambda: (load(folder), load_arrays(folder)))
+    assert said.startswith(str(folder))
+    assert "\n" not in said
+    return said
+
+
+@pytest.mark.parametrize("name", ["runs.csv.xz", "arrays.csv.xz"])
+def test_a_small_file_that_unpacks_to_gigabytes_is_refused(export: Path, name: str) -> None:
+    (export / name).write_bytes(lzma.compress(b"\n" * (129 << 20), preset=0))
+    assert (export / name).stat().st_size < 100_000
+    summed(export)
+    assert "more than the 134,217,728 bytes that are unpacked" in refusal(export)
+
+
+def test_a_table_that_asks_for_much_memory_to_be_unpacked_is_refused(export: Path) -> None:
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 1 << 30}]
+    (export / "runs.csv.xz").write_bytes(lzma.compress(b"\n", filters=filters))
+    summed(export)
+    assert "emory" in refusal(export)
+
+
+def test_an_export_that_could_not_be_read_again_is_not_written(
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "UNPACKED_LIMIT", 1000)
+    with (
+        Records(filled) as records,
+        pytest.raises(ValueError, match=r"at most 1,000 are; export fewer jobs"),
+    ):
+        records.export(tmp_path / "export")
+    assert not (tmp_path / "export").exists()
+
+
+@pytest.mark.parametrize("name", ["../outside", "{outside}", "sub/../../outside", "SHA256SUMS"])
+def test_names_that_lead_out_of_an_export_are_refused(
+    export: Path, tmp_path: Path, name: str
+) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("mine")
+    digest = hashlib.sha256(b"mine").hexdigest()
+    summed(export, f"{digest}  {name.format(outside=outside)}")
+    assert "which is no file of an export" in refusal(export)
+
+
+def test_only_regular_files_of_an_export_are_read(export: Path, tmp_path: Path) -> None:
+    file, outside = export / "runs.csv.xz", tmp_path / "outside"
+    file.rename(outside)
+    file.symlink_to(outside)
+    assert "is a link to a place outside its folder" in refusal(export)
+    file.unlink()
+    os.mkfifo(file)
+    assert "is not a regular file" in refusal(export)
+    (export / "SHA256SUMS").unlink()
+    os.mkfifo(export / "SHA256SUMS")
+    assert "SHA256SUMS is not a regular file" in refusal(export)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("manifest.json", b"[" * 100_000),
+        ("manifest.json", b"{}"),
+        ("manifest.json", b'{"format": 4, "columns": 3}'),
+        ("manifest.json", b'{"format": 4, "columns": {"a": "float"}}'),
+        ("runs.csv.xz", b""),
+        ("runs.csv.xz", lzma.compress(b"")),
+        ("runs.csv.xz", lzma.compress(b"corpus,arm\n")),
+        ("runs.csv.xz", lzma.compress(b"\xff\xfe")),
+        ("runs.csv.xz", lzma.compress(b"x") + b"more"),
+        ("arrays.csv.xz", lzma.compress(b"corpus,arm,backbone,seed,name,values\na,b\n")),
+        ("arrays.csv.xz", lzma.compress(b"corpus,arm,backbone,seed,name,values\na,b,c,d,e,f\n")),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_an_export_that_makes_no_sense_is_told(export: Path, name: str, content: bytes) -> None:
+    (export / name).write_bytes(content)
+    summed(export)
+    refusal(export)
+
+
+def test_names_that_look_like_formulas_come_back_as_they_were(tmp_path: Path) -> None:
+    job = Job("=ou", "-arm", "'+x", (0,))
+    with Records(tmp_path / "records.sqlite") as records:
+        records.put(job, outcome(job, **{"@nll": -1.5, "end": "=stop"}))
+        records.export(tmp_path / "export")
+    text = lzma.decompress((tmp_path / "export" / "runs.csv.xz").read_bytes()).decode()
+    header, line = text.splitlines()
+    assert header.split(",")[6] == "'@nll"
+    assert line.startswith("'=ou,'-arm,''+x,0,{},1,-1.5,'=stop,")
+    frame = load(tmp_path / "export")
+    assert frame.loc[0, ["corpus", "arm", "backbone", "end"]].to_list() == [
+        *("=ou", "-arm", "'+x", "=stop")
+    ]
+    assert frame.loc[0, "@nll"] == -1.5
+    assert list(load_arrays(tmp_path / "export")) == [ArrayKey("=ou", "-arm", "'+x", 0, "var")]
+
+
+def test_long_arrays_are_read_again(tmp_path: Path) -> None:
+    result = outcome()
+    result.arrays["var"][:] = [1 / 3] * 20_000  # one cell of 180,000 letters
+    with Records(tmp_path / "records.sqlite") as records:
+        records.put(JOB, result)
+        records.export(tmp_path / "export")
+    (array,) = load_arrays(tmp_path / "export").values()
+    assert array.shape == (20_000,)
+
+
+def test_an_export_is_not_written_through_links(filled: Path, tmp_path: Path) -> None:
+    (tmp_path / "export").mkdir()
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / "export" / "runs.csv.xz").symlink_to("../precious")
+    (tmp_path / "export" / "SHA256SUMS").write_text("old")
+    with Records(filled) as records, pytest.raises(FileExistsError, match="is a link to"):
+        records.export(tmp_path / "export")
+    assert (tmp_path / "precious").read_text() == "mine"
+    assert (tmp_path / "export" / "SHA256SUMS").read_text() == "old"
 
 
 def test_the_file_is_in_wal_mode_and_every_commit_is_synced(path: Path) -> None:

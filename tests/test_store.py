@@ -2,12 +2,16 @@
 
 import json
 import os
+import re
 import shutil
+import signal
 import stat
+import struct
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 from sklearn.base import clone
 
 from scrollmt import Categorical, Forecaster, Gaussian, Ordinal, load, rescale_task
@@ -348,11 +352,21 @@ def test_a_killed_save_leaves_no_half_folder(tmp_path: Path) -> None:
     assert not target.exists()
     (left,) = tmp_path.iterdir()
     assert left.name.startswith(".model-")
-    assert [p.name for p in left.iterdir()] == ["model.safetensors"]
+    assert [p.name for p in (left / "model").iterdir()] == ["model.safetensors"]
     with pytest.raises(ModelFolderError, match=r"needs model\.json"):
-        load(left)
+        load(left / "model")
     with pytest.raises(ModelFolderError, match="is not a folder"):
         load(target)
+    folder.write_folder(target, {}, {"a": np.zeros(3)})
+    assert [p.name for p in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_model_is_not_saved_through_a_link(fitted: Forecaster, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to("elsewhere")
+    with pytest.raises(FileExistsError, match="link is a link to elsewhere"):
+        fitted.save(tmp_path / "link")
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 # Folders that are not, or no longer, a model
@@ -419,7 +433,7 @@ def test_foreign_folders_are_refused(tmp_path: Path) -> None:
         ("null", "does not describe"),
         ('{"format": "pt"}', "does not describe"),
         ('{"format": "scrollmt model", "schema_version": 99}', "schema version 99"),
-        ('{"format": "scrollmt model", "schema_version": 1}', "SHA-256"),
+        ('{"format": "scrollmt model", "schema_version": 1}', "header too small"),
         ('{"x": NaN}', "NaN is not JSON"),
         ('{"x": ' + "9" * 5000 + "}", "damaged"),
         ("[" * 100_000, "damaged"),
@@ -518,6 +532,241 @@ def test_random_damage_never_passes_for_a_model(
         else:
             assert_same(numbers(back, NEW), expected)
     assert refused >= 55
+
+
+# Folders that a stranger made
+
+
+@contextmanager
+def time_limit(seconds: int) -> Iterator[None]:
+    def late(*_: Any) -> None:
+        raise AssertionError(f"this takes longer than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def tensors_of(header: Any, data: bytes = b"") -> bytes:
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        struct.pack("<Q", 2**60) + b"{}",
+        struct.pack("<Q", 90_000_000) + b"{}",
+        tensors_of({"a": {"dtype": "F32", "shape": [10**9], "data_offsets": [0, 4 * 10**9]}}),
+        tensors_of({"a": {"dtype": "F32", "shape": [10**9] * 9, "data_offsets": [0, 4]}}, b"0000"),
+        tensors_of({"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 0]}}),
+        tensors_of([[[[]]]]),
+    ],
+    ids=["long header", "longer than the file", "shape", "product", "negative", "nested"],
+)
+def test_a_header_that_claims_more_than_there_is_is_refused(copied: Path, content: bytes) -> None:
+    (copied / "model.safetensors").write_bytes(content)
+    with pytest.raises(
+        ModelFolderError, match=r"^[^\n]*safetensors is damaged: [^\n]*header[^\n]*$"
+    ):
+        load(copied)
+
+
+@pytest.mark.parametrize(
+    ("name", "limit"), [("model.safetensors", 4 * 2**30), ("model.json", 64 * 2**20)]
+)
+def test_a_file_beyond_its_bound_is_not_read(copied: Path, name: str, limit: int) -> None:
+    os.truncate(copied / name, limit + 1)  # takes no room: a hole in a file has none
+    with pytest.raises(ModelFolderError, match=rf"{name} has {limit + 1:,} bytes, and at most"):
+        load(copied)
+
+
+def test_a_description_that_could_not_be_read_again_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"model\.json would have [\d,]+ bytes, and at most"):
+        folder.write_folder(tmp_path / "model", {"x": "y" * 64 * 2**20}, {})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.json"])
+def test_only_regular_files_are_read(copied: Path, name: str) -> None:
+    file, outside = copied / name, copied.parent / "outside"
+    file.rename(outside)
+    os.mkfifo(file)
+    with time_limit(20), pytest.raises(ModelFolderError, match=f"{name} is not a regular file"):
+        load(copied)
+    file.unlink()
+    file.symlink_to("/dev/zero")
+    with time_limit(20), pytest.raises(ModelFolderError, match=f"{name} is not a regular file"):
+        load(copied)
+    file.unlink()
+    file.symlink_to(outside)  # as tools that keep large files elsewhere do it
+    load(copied)
+
+
+PEAK = """
+import resource, sys
+from scrollmt import load
+from scrollmt.store import ModelFolderError
+
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    load(sys.argv[1])
+except ModelFolderError as error:
+    print(error)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_what_a_description_claims_is_not_allocated(copied: Path) -> None:
+    """The arrays have one axis of 15,000 numbers; layers of 15,000 by 15,000 would take 900 MB."""
+
+    def wide(content: dict[str, Any]) -> None:
+        member = content["members"][0]
+        member["backbone"]["widths"] = [15_000, 15_000]
+        member["features"] = 15_000
+
+    arrays = load_file(copied / "model.safetensors")
+    save_file({**arrays, "long": np.zeros(15_000, np.float32)}, copied / "model.safetensors")
+    resigned(copied, wide)
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK, copied],
+        env={**os.environ, "JAX_CPU_ENABLE_ASYNC_DISPATCH": "0"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    said, kilobytes = done.stdout.splitlines()
+    assert re.search(r"expected shape \(15000, .*\), found \(4, 3\)", said), said
+    assert int(kilobytes) < 300_000, done.stdout
+
+
+def recipe_of(content: dict[str, Any]) -> dict[str, Any]:
+    return content["recipe"]
+
+
+@pytest.fixture(scope="module")
+def saved_series(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of a series, with questions and inputs of every kind."""
+    from commands import done, write_series
+
+    place = write_series(tmp_path_factory.mktemp("series"))
+    done("fit", place / "config.toml")
+    for extra in ("config.toml", "fit.json"):
+        (place / "model" / extra).unlink()
+    return place / "model"
+
+
+HOSTILE: list[tuple[Callable[[Any], Any], str]] = [
+    (lambda c: c["members"][0]["backbone"].update(widths=[10**12]), "width of the backbone"),
+    (lambda c: c["members"][0]["backbone"].update(widths=[1] * 10**5), "100000 layers"),
+    (lambda c: c["members"][0].update(features=10**12), "features is 1000000000000"),
+    (lambda c: c["members"][0].update(features=True), "features is True"),
+    (lambda c: c["members"][0].update(in_size=10**12), "in_size is 1000000000000"),
+    (lambda c: c["estimator"]["tasks"]["band"].update(R=10**9), "R is 1000000000"),
+    (lambda c: c["estimator"].update(seed="x"), "seed is 'x', and not int"),
+    (lambda c: c["estimator"].update(ensemble=10**30), "ensemble is 1000"),
+    (lambda c: c["members"][0]["tasks"]["level"].update(cov_floor="x"), "cov_floor is 'x'"),
+    (lambda c: c.update(lead=-1), "lead"),
+    (lambda c: c["committee"].update(level=[-1]), "name the members"),
+    (lambda c: recipe_of(c)["windowing"].update(history=10**15), "makes 1000000000000"),
+    (lambda c: recipe_of(c)["windowing"].update(leads=[[]]), "lead"),
+    (lambda c: recipe_of(c).update(step=[1]), "step is"),
+    (lambda c: recipe_of(c).update(step="-1h"), "step is"),
+    (lambda c: recipe_of(c).update(anchor="x"), "x"),
+    (lambda c: recipe_of(c).update(columns=[1]), "columns"),
+    (lambda c: recipe_of(c).update(time={"a": 1}), "time is"),
+    (lambda c: recipe_of(c)["tasks"]["level"].__setitem__(1, 2.5), "lead is 2.5"),
+    (lambda c: recipe_of(c)["tasks"]["level"][0].update(column=5), "column is 5"),
+    (lambda c: recipe_of(c)["tasks"]["level"][0].update(units=[]), "units"),
+    (lambda c: recipe_of(c)["inputs"][0].update(column=None), "column is None"),
+    (lambda c: recipe_of(c)["inputs"].append(recipe_of(c)["inputs"][0]), "the recipe makes"),
+]
+
+
+def mutated(value: Any, rng: np.random.Generator) -> Any:
+    """A description with one thing in it replaced by something absurd."""
+    if isinstance(value, dict) and value and rng.random() < 0.9:
+        key = list(value)[rng.integers(len(value))]
+        return {**value, key: mutated(value[key], rng)}
+    if isinstance(value, list) and value and rng.random() < 0.8:
+        at = int(rng.integers(len(value)))
+        return [*value[:at], mutated(value[at], rng), *value[at + 1 :]]
+    deep: Any = 1
+    for _ in range(400):
+        deep = [deep] if rng.random() < 0.5 else {"kind": "value", "value": deep}
+    absurd: list[Any] = [
+        None,
+        True,
+        -1,
+        0,
+        2**31,
+        10**12,
+        10**40,
+        -1e300,
+        1e-300,
+        "",
+        "\x1b[2J",
+        "x" * 10**5,
+    ]
+    absurd += [[], {}, [[]], [10**12] * 3, {"kind": "Ordinal", "R": 10**12}, deep]
+    return absurd[rng.integers(len(absurd))]
+
+
+def load_each(model: Path, changes: Iterator[Callable[[Any], Any]]) -> list[str]:
+    """What `load` says of each changed description, nothing where it takes it for a model."""
+    original, said = (model / "model.json").read_bytes(), []
+    for change in changes:
+        (model / "model.json").write_bytes(original)
+        resigned(model, change)
+        try:
+            with time_limit(20):
+                load(model)
+            said.append("")
+        except ModelFolderError as error:
+            said.append(str(error))
+    return said
+
+
+def mutation(number: int) -> Callable[[dict[str, Any]], None]:
+    def change(content: dict[str, Any]) -> None:
+        new = mutated(content, np.random.default_rng(number))
+        content.clear()
+        content.update(new if isinstance(new, dict) else {"x": new})
+
+    return change
+
+
+# In a process of its own, as users have it: here, types of arguments are checked by the tests.
+STRANGER = """
+import json, sys
+from pathlib import Path
+from test_store import HOSTILE, load_each, mutation
+
+model = Path(sys.argv[1])
+known, changed = (change for change, _ in HOSTILE), map(mutation, range(300))
+print(json.dumps([load_each(model, known), load_each(model, changed)]))
+"""
+
+
+def test_hostile_descriptions_end_in_one_sentence(saved_series: Path, tmp_path: Path) -> None:
+    model = Path(shutil.copytree(saved_series, tmp_path / "model"))
+    load(model)
+    done = subprocess.run(
+        [sys.executable, "-c", STRANGER, model], capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    known, changed = json.loads(done.stdout)
+    for (_, words), said in zip(HOSTILE, known, strict=True):
+        assert words in said, said or f"not refused, and it should say {words!r}"
+    for said in filter(None, [*known, *changed]):
+        assert said.startswith(str(model)), said
+        assert "\n" not in said, said
+        assert len(said) < 700, said
+    assert sum(map(bool, changed)) > 150
 
 
 # Precision

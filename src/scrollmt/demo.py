@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from scrollmt import plots
+from scrollmt._io import atomic
 from scrollmt.corpora import lorenz63
 from scrollmt.forecaster import Forecaster
 from scrollmt.heads import Event, Gaussian, Ordinal
@@ -32,6 +33,8 @@ class Demo:
 
 def run(folder: Path, *, seed: int = 0, windows: int = 6500) -> Demo:
     """Fit on three fifths of the windows and score one fifth against the simulator's law."""
+    picture = folder / "lorenz63.png"
+    atomic.check(picture)
     began = time.perf_counter()
     corpus = lorenz63.draw(windows)
     split = random_split(len(corpus), seed)
@@ -63,12 +66,12 @@ def run(folder: Path, *, seed: int = 0, windows: int = 6500) -> Demo:
     for level in (0.5, 0.9):
         share = float(coverage(state, y["state"], [level])[0])
         table[f"in {level:.0%}"] = pd.Series({"state": share})
-    picture = _draw(folder / "lorenz63.png", state, y["state"], oracle.var)
+    _draw(picture, state, y["state"], oracle.var)
     seconds = {"draw": drawn - began, "fit": fitted - drawn, "score": scored - fitted}
     return Demo(table, len(x), picture, seconds)
 
 
-def _draw(path: Path, law: GaussianLaw, y: np.ndarray, true_var: np.ndarray) -> Path:
+def _draw(path: Path, law: GaussianLaw, y: np.ndarray, true_var: np.ndarray) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 4.2), layout="constrained")
@@ -77,6 +80,5 @@ def _draw(path: Path, law: GaussianLaw, y: np.ndarray, true_var: np.ndarray) -> 
     left.set_xlabel("test window")
     left.set_ylabel("x, half a time unit ahead")
     plots.variance_tracking(law, true_var, ax=right)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    return path
+    with atomic.replacing(path) as draft:
+        figure.savefig(draft, dpi=120)

@@ -23,13 +23,16 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from scrollmt._io.atomic import refuse_existing, replacing
 from scrollmt.backbone import LAYER_NORM_EPS, Dense
 from scrollmt.beliefs import AbstractBelief, Diag, Full, Point
 from scrollmt.forecaster import Forecaster
@@ -307,7 +310,7 @@ def _outputs(name: str, said: Sequence[_Said]) -> dict[str, _Value]:
 def to_onnx(model: Forecaster) -> onnx.ModelProto:
     """A fitted Forecaster as an ONNX model from `X` (N, D) to the parameters of every law.
 
-    `onnx.save(to_onnx(model), "model.onnx")` writes a file. The columns of X in their order and the
+    `write_onnx(model, "model.onnx")` writes it to a file. The columns of X in their order and the
     head of each task are among the model's metadata. Backbones of your own are refused.
     """
     model._check_fitted()
@@ -327,6 +330,15 @@ def to_onnx(model: Forecaster) -> onnx.ModelProto:
             units = scales.offset.get(name), scales.scale.get(name, 1.0)
             said[name].append(_Said(task.head, mean, var, *units))
     return _written(model, graph, {name: _outputs(name, one) for name, one in said.items()})
+
+
+def write_onnx(model: Forecaster, path: str | os.PathLike[str], *, force: bool = False) -> Path:
+    """Write `to_onnx(model)` to a file; one that is there is replaced only with `force`."""
+    target = refuse_existing(path, force=force)
+    proto = to_onnx(model)
+    with replacing(target) as draft:
+        onnx.save(proto, draft)
+    return target
 
 
 def _written(

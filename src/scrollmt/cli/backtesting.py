@@ -21,6 +21,7 @@ from typing import Any
 import pandas as pd
 import typer
 
+from scrollmt._io import atomic
 from scrollmt.backtests import Backtest, backtest
 from scrollmt.cli import tables
 from scrollmt.cli.asking import Questions
@@ -71,6 +72,8 @@ def run(
         )
     if out is not None:
         tables.check_table_target(out, force=force, inputs=(config, *read.source.files))
+    if records is not None:
+        atomic.check(records / "origin")
     frame, digests = tables.read(read.source)
     read.check_columns(list(frame.columns))
     windows = cut(read, read.task, frame)
@@ -128,7 +131,7 @@ class _Shelf:
     def keep(self, origin: int, table: pd.DataFrame) -> None:
         path = self._path(origin)
         if path is not None:
-            with tables.replacing(str(path)) as draft:
+            with atomic.replacing(path) as draft:
                 draft.write_text(json.dumps(plain(table), allow_nan=False), encoding="utf-8")
 
 

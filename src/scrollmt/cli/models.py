@@ -11,9 +11,6 @@ A folder that `Forecaster.save` wrote alone is read as well, with the defaults o
 from __future__ import annotations
 
 import json
-import os
-import secrets
-import shutil
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +19,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from scrollmt._io import atomic
+from scrollmt._io.reading import read_bounded
 from scrollmt.cli import tables
 from scrollmt.cli.asking import Targets
 from scrollmt.cli.config import Config, Source, parse_config
@@ -33,48 +32,32 @@ from scrollmt.series import read_series
 from scrollmt.windows import Recipe, Windows
 
 CONFIG, FACTS = "config.toml", "fit.json"
+_LIMIT = 16 * 2**20  # bytes of either
 _OWN = {"model.json", "model.safetensors", CONFIG, FACTS}
 
 
 def check_folder(target: Path, *, force: bool) -> None:
-    """Refuse, before any work, a folder that a model may not take the place of."""
-    if not target.exists():
-        return
-    if not target.is_dir():
-        raise Problem(f"{target} exists and is no folder; choose another --out")
-    found = {one.name for one in target.iterdir()}
-    if not found:
-        return
+    """Refuse, before any work, a folder that cannot be written or that holds something else."""
+    atomic.restore(target)
+    atomic.check(target, folder=True)
+    found = {one.name for one in target.iterdir()} if target.exists() else set()
     if not found <= _OWN:
         foreign = sorted(found - _OWN)[0]
         raise Problem(
             f"{target} holds other things than a model, such as {foreign!r}, and is never "
             "replaced; choose another --out"
         )
-    if not force:
+    if found and not force:
         raise Problem(f"{target} exists; choose another --out, or --force to replace the model")
 
 
 def save(model: Forecaster, target: Path, config: str, facts: dict[str, Any]) -> None:
     """Write a model folder as a whole; an older model stays until the new one is complete."""
-    draft = target.parent / f".{target.name}-{secrets.token_hex(8)}"
-    old = draft.with_name(draft.name + "-old")
-    try:
+    with atomic.replacing_folder(target, replace=True) as draft:
         model.save(draft)
         (draft / CONFIG).write_bytes(config.encode())
         text = json.dumps(plain(facts), indent=2, allow_nan=False)
         (draft / FACTS).write_text(text + "\n", encoding="utf-8")
-        if target.exists():
-            os.rename(target, old)
-        try:
-            os.rename(draft, target)
-        except BaseException:
-            if old.exists():
-                os.rename(old, target)
-            raise
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -118,11 +101,11 @@ def open_model(folder: str) -> Stored:
     path = Path(folder)
     config = None
     if (path / CONFIG).exists():
-        config = parse_config((path / CONFIG).read_bytes(), str(path / CONFIG), path)
+        config = parse_config(read_bounded(path / CONFIG, _LIMIT), str(path / CONFIG), path)
     facts: Any = {}
     if (path / FACTS).exists():
         try:
-            facts = json.loads((path / FACTS).read_bytes())
+            facts = json.loads(read_bounded(path / FACTS, _LIMIT))
         except (ValueError, RecursionError) as error:
             raise Problem(f"{path / FACTS} is damaged: {error}") from None
         if not isinstance(facts, dict):

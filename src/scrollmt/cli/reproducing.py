@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -10,9 +9,10 @@ from typing import Any
 
 import pandas as pd
 
+from scrollmt._io import atomic
 from scrollmt.arms import get_arm
 from scrollmt.backbone import PAPER_BACKBONES
-from scrollmt.cli.shell import Problem, say, show
+from scrollmt.cli.shell import Problem, emit, say, show
 from scrollmt.paper import archive, ledger, main_page, published, report
 from scrollmt.paper.arena import compute
 from scrollmt.paper.jobs import Job, make_job
@@ -109,7 +109,7 @@ def studies(*, as_json: bool) -> None:
             }
         )
     if as_json:
-        say(json.dumps(rows, indent=1))
+        emit(rows)
     else:
         show(
             pd.DataFrame(rows).set_index("study"), "What can be reproduced, by the paper's protocol"
@@ -158,12 +158,12 @@ def reproduce(
         raise Problem("--corpora, --arms and --backbones narrow `reproduce main` only")
     jobs = main_jobs(protocol, *wanted) if name == MAIN else jobs_of(name, protocol)
     arrays: report.Arrays = {}
+    atomic.check(out / "main.md")
     if committed is not None:
         frame, arrays = archive.load(committed), archive.load_arrays(committed)
         calls = archive.load_calls(committed)
     else:
         path = records or out / "records.sqlite"
-        path.parent.mkdir(parents=True, exist_ok=True)
         with Records(path) as database:
             if name not in PAGES:
                 done = compute(

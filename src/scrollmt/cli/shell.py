@@ -5,7 +5,8 @@
                 1    a fault of scrollmt itself: one sentence, and how to see where
               130    interrupted from the keyboard; what was found is kept where a verb says so
 
-Results go to standard output, everything else to standard error.
+Results go to standard output, everything else to standard error. Control characters in names and
+values that come from files are spelled out and never reach the terminal.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
+
+from scrollmt._io.text import visible, visible_json
 
 BAD_INPUT, FAULT, INTERRUPTED = 2, 1, 130
 SHOW_FAULTS = "SCROLLMT_TRACEBACK"
@@ -71,41 +74,46 @@ class Guarded(TyperGroup):
             except (ValueError, OSError) as error:
                 if os.environ.get(SHOW_FAULTS):
                     raise
-                typer.echo(f"scrollmt: {sentence(error)}", err=True)
+                note(sentence(error))
                 raise typer.Exit(BAD_INPUT) from None
             except Exception as error:
                 # Typer's own exceptions, a usage error for one, carry the exit status.
+                if hasattr(error, "message"):
+                    error.message = visible(error.message)
                 if hasattr(error, "exit_code") or os.environ.get(SHOW_FAULTS):
                     raise
-                typer.echo(
-                    f"scrollmt: a fault in scrollmt, not in your input: {type(error).__name__}: "
-                    f"{sentence(error)} (set {SHOW_FAULTS}=1 to see where)",
-                    err=True,
+                note(
+                    f"a fault in scrollmt, not in your input: {type(error).__name__}: "
+                    f"{sentence(error)} (set {SHOW_FAULTS}=1 to see where)"
                 )
                 raise typer.Exit(FAULT) from None
 
 
 def note(text: str) -> None:
     """A remark on standard error, which leaves results on standard output alone."""
-    typer.echo(f"scrollmt: {text}", err=True)
+    typer.echo(f"scrollmt: {visible(text)}", err=True)
 
 
 def say(text: str) -> None:
-    """A line of the result, as it stands: no markup is read in names that users chose."""
-    Console().print(text, markup=False, highlight=False, soft_wrap=True)
+    """A line of the result: no markup is read in names that users chose, no control obeyed."""
+    Console().print(visible(text), markup=False, highlight=False, soft_wrap=True)
 
 
 def show(frame: pd.DataFrame, title: str, digits: int = 4) -> None:
     """A table on standard output; missing cells stay empty."""
     say(title)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column(str(frame.index.name or ""), overflow="fold")
+    table.add_column(_text(frame.index.name or ""), overflow="fold")
     for name, values in frame.items():
         numbers = pd.api.types.is_numeric_dtype(values.dtype)
-        table.add_column(str(name), justify="right" if numbers else "left", overflow="fold")
+        table.add_column(_text(name), justify="right" if numbers else "left", overflow="fold")
     for label, row in zip(frame.index, frame.itertuples(index=False, name=None), strict=True):
-        table.add_row(*(Text(_cell(value, digits)) for value in (label, *row)))
+        table.add_row(*(_text(_cell(value, digits)) for value in (label, *row)))
     Console().print(table)
+
+
+def _text(value: Any) -> Text:
+    return Text(visible(str(value)))
 
 
 def _cell(value: Any, digits: int) -> str:
@@ -118,7 +126,8 @@ def _cell(value: Any, digits: int) -> str:
 
 def emit(result: Any) -> None:
     """One JSON document on standard output."""
-    typer.echo(json.dumps(plain(result), indent=2, allow_nan=False, ensure_ascii=False))
+    text = json.dumps(plain(result), indent=2, allow_nan=False, ensure_ascii=False)
+    typer.echo(visible_json(text))
 
 
 def plain(value: Any) -> Any:

@@ -1,23 +1,23 @@
 """Tables in and out: CSV and Parquet, `-` for the standard streams, nothing overwritten unasked.
 
 Parquet is known by its first four bytes, so that a wrong ending does no harm; all else is CSV.
-What is written goes to a hidden file beside the target that takes its place at the end.
+A table that is written appears whole or not at all: see `_io.atomic`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
-import os
-import secrets
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from scrollmt._io import atomic
+from scrollmt._io.atomic import replacing
+from scrollmt._io.text import neutral_table, visible_table
 from scrollmt.cli.config import STANDARD_STREAM, Source
 from scrollmt.cli.shell import Problem, note, sentence
 
@@ -182,7 +182,7 @@ def _on_grid(frame: pd.DataFrame, source: Source, step: pd.Timedelta) -> pd.Data
 
 
 def check_target(target: str, *, force: bool, inputs: Sequence[str] = ()) -> None:
-    """Refuse, before any work, a target that may not be written."""
+    """Refuse, before any work, a target that cannot or may not be written."""
     if target == STANDARD_STREAM:
         return
     path = Path(target)
@@ -195,6 +195,7 @@ def check_target(target: str, *, force: bool, inputs: Sequence[str] = ()) -> Non
         raise Problem(f"{target} is a folder; name a file in it")
     if path.exists() and not force:
         raise Problem(f"{target} exists; choose another name, or --force to replace it")
+    atomic.check(path)
 
 
 def check_table_target(target: str, *, force: bool, inputs: Sequence[str] = ()) -> None:
@@ -213,26 +214,18 @@ def check_table_target(target: str, *, force: bool, inputs: Sequence[str] = ()) 
     check_target(target, force=force, inputs=inputs)
 
 
-@contextmanager
-def replacing(target: str) -> Iterator[Path]:
-    """A hidden file beside the target; it takes the target's place once all is written."""
-    path = Path(target)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.parent / f".{path.stem}-{secrets.token_hex(8)}{path.suffix}"
-    try:
-        yield draft
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
 def write(frame: pd.DataFrame, target: str) -> None:
-    """A table in the format that the ending says; CSV on standard output for `-`."""
+    """A table in the format that the ending says; CSV on standard output for `-`.
+
+    In CSV, text that a spreadsheet would take for a formula gets an apostrophe before it.
+    """
     if target == STANDARD_STREAM:
-        frame.to_csv(sys.stdout, index=False)
+        if sys.stdout.isatty():
+            frame = visible_table(frame)
+        neutral_table(frame).to_csv(sys.stdout, index=False)
         return
     with replacing(target) as draft:
         if draft.suffix.lower() in _PARQUET:
             frame.to_parquet(draft, index=False)
         else:
-            frame.to_csv(draft, index=False)
+            neutral_table(frame).to_csv(draft, index=False)

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import zipfile
 from pathlib import Path
 
 import pandas as pd
 import pooch  # type: ignore[import-untyped]
 
+from scrollmt._io.atomic import replacing
 from scrollmt.inputs import calendar, current, lags, one_hot
 from scrollmt.observables import Observable, at_lead, over_window
 from scrollmt.series import GapRule
@@ -98,10 +98,9 @@ def load_frame(
 
 def _download(url: str, file: Path, verify: bool) -> None:
     """Fetch the table into ``file``; nothing is left there unless it is the right one."""
-    file.parent.mkdir(parents=True, exist_ok=True)
     # The archive's zip is packed anew from time to time, so the hash that counts is the table's.
-    with tempfile.TemporaryDirectory(dir=file.parent) as folder:
-        fetched = Path(folder) / "fetched"
+    with replacing(file) as draft:
+        fetched = draft.with_name("fetched")
         try:
             pooch.HTTPDownloader()(url, str(fetched), None)
         except OSError as error:
@@ -114,12 +113,12 @@ def _download(url: str, file: Path, verify: bool) -> None:
                 found = [name for name in archive.namelist() if Path(name).name == FILE]
                 if not found:
                     raise ValueError(f"{url} holds {archive.namelist()}, but no {FILE}.")
-                fetched = Path(folder) / "table.csv"
+                fetched = draft.with_name("table.csv")
                 with archive.open(found[0]) as packed, fetched.open("wb") as table:
                     shutil.copyfileobj(packed, table)
         if verify:
             _check(fetched, url)
-        os.replace(fetched, file)
+        fetched.rename(draft)
 
 
 def _check(file: Path, source: str) -> None:

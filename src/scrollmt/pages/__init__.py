@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from scrollmt._io.atomic import refuse_existing, replacing
 from scrollmt.pages.drawing import svg
 
 
@@ -156,26 +157,11 @@ def _unlike(names: Iterable[str]) -> list[str]:
     return out
 
 
-def refuse_existing(path: str | os.PathLike, *, force: bool) -> Path:
-    """The path, or an error where it must not be written to; asked before long work too."""
-    target = Path(path)
-    if target.exists() and (not force or target.is_dir()):
-        way_out = "" if target.is_dir() else ", or pass force=True to replace it"
-        raise FileExistsError(f"{target} exists already; choose another path{way_out}")
-    return target
-
-
 def write(path: str | os.PathLike, content: str, *, force: bool = False) -> Path:
     """Write a page; a file that is there already is replaced only with `force`."""
     target = refuse_existing(path, force=force)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # Written beside and then renamed: an interrupt leaves the old file or the new one.
-    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
+    with replacing(target) as draft:
         draft.write_text(content, encoding="utf-8", newline="\n")
-        draft.replace(target)
-    finally:
-        draft.unlink(missing_ok=True)
     return target
 
 

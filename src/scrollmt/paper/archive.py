@@ -1,4 +1,4 @@
-"""Records as files to commit: packed CSV in a fixed order, with checksums that vouch for it.
+"""Records as files to commit: packed CSV in a fixed order, with checksums over it.
 
     runs.csv.xz     one line a run: who, with what setting, and every number
     arrays.csv.xz   one line an array, its values apart by spaces; only where there are any
@@ -7,7 +7,8 @@
     SHA256SUMS      the digests of the others, readable by `sha256sum -c`
 
 Equal records give equal bytes (with the same liblzma). A float keeps six significant digits,
-two more than any table prints; an integer keeps all of its own.
+two more than any table prints; an integer keeps all of its own. Text that a spreadsheet would take
+for a formula has an apostrophe before it, which `load` takes off.
 """
 
 from __future__ import annotations
@@ -18,19 +19,31 @@ import io
 import json
 import lzma
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from scrollmt._io import atomic
+from scrollmt._io.reading import read_bounded
+from scrollmt._io.text import neutral, neutral_table, original
+from scrollmt.paper.runs import LEADING, TRAILING
+
 FORMAT = 4
 RUNS, ARRAYS, MANIFEST, SUMS = "runs.csv.xz", "arrays.csv.xz", "manifest.json", "SHA256SUMS"
+FILES = (RUNS, ARRAYS, MANIFEST, SUMS)
+# Six times what all studies of the paper take, and some gigabytes once it is read. A packed file of
+# a few kilobytes can hold far more.
+UNPACKED_LIMIT = 128 * 2**20
+PACKED_LIMIT, SUMS_LIMIT = UNPACKED_LIMIT, 4096
+UNPACKING_MEMORY = 256 * 2**20
 READ: dict[str, Callable[[str], Any]] = {
     "int": int,
     "float": lambda cell: float(cell or "nan"),
-    "str": lambda cell: cell or float("nan"),
+    "str": lambda cell: original(cell) or float("nan"),
 }
 
 
@@ -48,6 +61,7 @@ class ArrayKey(NamedTuple):
     name: str
 
 
+ARRAY_COLUMNS = [*ArrayKey._fields, "values"]
 Arrays = Mapping[ArrayKey, np.ndarray]
 
 
@@ -60,26 +74,30 @@ def write(
 ) -> None:
     """Write a frame and its arrays to a folder, with the provenance of its jobs and the calls
     that computed them as JSON values."""
-    contents = {RUNS: _table(frame.columns, frame.itertuples(index=False))}
+    contents = {RUNS: _table(frame.columns, neutral_table(frame).itertuples(index=False))}
     if arrays:
         lines = (
-            (*key, " ".join(_cell(v) or "nan" for v in arrays[key].tolist()))
+            (
+                *(neutral(part) if isinstance(part, str) else part for part in key),
+                " ".join(_cell(v) or "nan" for v in arrays[key].tolist()),
+            )
             for key in sorted(arrays)
         )
-        contents[ARRAYS] = _table([*ArrayKey._fields, "values"], lines)
+        contents[ARRAYS] = _table(ARRAY_COLUMNS, lines)
     kinds = {name: _kind(frame[name]) for name in frame.columns}
     contents[MANIFEST] = _manifest(kinds, jobs, calls).encode()
     sums = "".join(f"{_digest(contents[n])}  {n}\n" for n in sorted(contents))
 
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    for name in FILES:
+        atomic.check(folder / name)
     # The old sums go first and the new ones come last: what an interrupted call leaves behind
     # has none, and `load` refuses it.
     (folder / SUMS).unlink(missing_ok=True)
     (folder / ARRAYS).unlink(missing_ok=True)
-    for name, content in contents.items():
-        (folder / name).write_bytes(content)
-    (folder / SUMS).write_bytes(sums.encode())
+    for name, content in {**contents, SUMS: sums.encode()}.items():
+        with atomic.replacing(folder / name) as draft:
+            draft.write_bytes(content)
 
 
 def _manifest(
@@ -108,45 +126,72 @@ def _manifest(
 
 def load(folder: str | os.PathLike) -> pd.DataFrame:
     """The frame that was written to a folder, its floats at six significant digits."""
-    contents = _read(folder)
-    kinds = json.loads(contents[MANIFEST])["columns"]
-    columns = zip(kinds.items(), zip(*_lines(contents[RUNS]), strict=True), strict=True)
-    return pd.DataFrame({name: [READ[kind](c) for c in cells] for (name, kind), cells in columns})
+    with _reading(folder) as contents:
+        kinds = json.loads(contents[MANIFEST])["columns"]
+        if lacking := [name for name in (*LEADING, *TRAILING) if name not in kinds]:
+            raise ValueError(f"{MANIFEST} lists no column {lacking[0]!r}")
+        columns: dict[str, list[Any]] = {name: [] for name in kinds}
+        reads = [(cells, READ[kinds[name]]) for name, cells in columns.items()]
+        for line in _lines(contents[RUNS], [*kinds]):
+            for (cells, read), cell in zip(reads, line, strict=True):
+                cells.append(read(cell))
+        return pd.DataFrame(columns)
 
 
 def load_arrays(folder: str | os.PathLike) -> dict[ArrayKey, np.ndarray]:
     """The arrays that were written to a folder, by whose they are and their name."""
-    contents = _read(folder)
-    return {
-        ArrayKey(corpus, arm, backbone, int(seed), name): np.array(values.split(), float)
-        for corpus, arm, backbone, seed, name, values in _lines(contents.get(ARRAYS))
-    }
+    with _reading(folder) as contents:
+        if ARRAYS not in contents:
+            return {}
+        return {
+            _key(line): np.array(line[-1].split(), float)
+            for line in _lines(contents[ARRAYS], ARRAY_COLUMNS)
+        }
+
+
+def _key(line: list[str]) -> ArrayKey:
+    corpus, arm, backbone, seed, name, _ = map(original, line)
+    return ArrayKey(corpus, arm, backbone, int(seed), name)
 
 
 def load_jobs(folder: str | os.PathLike) -> list[dict[str, Any]]:
     """For every job in a folder: what determined its result, and where it ran."""
-    manifest = json.loads(_read(folder)[MANIFEST])
-    shared = ("determinants", "environment")
-    return [job | {name: manifest[name][job[name]] for name in shared} for job in manifest["jobs"]]
+    with _reading(folder) as contents:
+        manifest = json.loads(contents[MANIFEST])
+        shared = ("determinants", "environment")
+        return [
+            job | {name: manifest[name][job[name]] for name in shared} for job in manifest["jobs"]
+        ]
 
 
 def load_calls(folder: str | os.PathLike) -> list[dict[str, Any]]:
     """The calls of the arena that computed a folder's records."""
-    return json.loads(_read(folder)[MANIFEST])["calls"]
+    with _reading(folder) as contents:
+        return json.loads(contents[MANIFEST])["calls"]
 
 
-def _read(folder: str | os.PathLike) -> dict[str, bytes]:
-    """The bytes of every file by name, all of them as they were written."""
+@contextmanager
+def _reading(folder: str | os.PathLike) -> Iterator[dict[str, bytes]]:
+    """The bytes of every file by name, all as they were written; what a stranger may have
+    written in them is told in one sentence if it makes no sense."""
     folder = Path(folder)
     try:
-        lines = (folder / SUMS).read_text(encoding="ascii").splitlines()
-        sums = {name: digest for digest, name in (line.split("  ") for line in lines)}
-        contents = {name: (folder / name).read_bytes() for name in sums}
-    except (OSError, ValueError) as error:
+        yield _read(folder)
+    except DamagedRecords:
+        raise
+    except Exception as error:
         raise DamagedRecords(
-            f"{folder} holds no complete export of records: {error}; "
-            "restore the folder, or export the records again"
+            f"{folder} holds no complete export of records: {type(error).__name__}: "
+            f"{' '.join(str(error).split()):.200}; restore the folder, or export the records again"
         ) from error
+
+
+def _read(folder: Path) -> dict[str, bytes]:
+    lines = read_bounded(folder / SUMS, SUMS_LIMIT, inside=True).decode("ascii").splitlines()
+    sums = {name: digest for digest, name in (line.split("  ") for line in lines)}
+    if unknown := sorted({*sums} - {*FILES} | {*sums} & {SUMS}):
+        raise ValueError(f"{SUMS} lists {unknown[0]!r:.60}, which is no file of an export")
+    contents = {name: read_bounded(folder / name, PACKED_LIMIT, inside=True) for name in sums}
     wrong = sorted(name for name in sums if _digest(contents[name]) != sums[name])
     missing = sorted({RUNS, MANIFEST} - set(sums))
     if wrong or missing:
@@ -158,7 +203,7 @@ def _read(folder: str | os.PathLike) -> dict[str, bytes]:
     found = json.loads(contents[MANIFEST])["format"]
     if found != FORMAT:
         raise DamagedRecords(
-            f"{folder} has format {found!r}, but this version reads {FORMAT}; "
+            f"{folder} has format {found!r:.60}, but this version reads {FORMAT}; "
             "install the version of scrollmt that wrote it, or export the records again"
         )
     return contents
@@ -171,16 +216,42 @@ def _digest(content: bytes) -> str:
 def _table(header: Iterable[str], lines: Iterable[Iterable[Any]]) -> bytes:
     out = io.StringIO(newline="")
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(header)
+    writer.writerow(map(neutral, header))
     writer.writerows([_cell(value) for value in line] for line in lines)
-    return lzma.compress(out.getvalue().encode(), preset=9)
+    text = out.getvalue().encode()
+    if len(text) > UNPACKED_LIMIT:
+        raise ValueError(
+            f"an export of {len(text):,} bytes would not be read again, of which at most "
+            f"{UNPACKED_LIMIT:,} are; export fewer jobs, or fewer of their arrays"
+        )
+    return lzma.compress(text, preset=9)
 
 
-def _lines(content: bytes | None) -> list[list[str]]:
-    """What `_table` wrote, without the header; nothing where it wrote nothing."""
-    if content is None:
-        return []
-    return list(csv.reader(io.StringIO(lzma.decompress(content).decode(), newline="")))[1:]
+def _lines(content: bytes, header: list[str]) -> Iterator[list[str]]:
+    """What `_table` wrote below this header, line by line."""
+    text = io.StringIO(_unpacked(content).decode(), newline="")
+    usual = csv.field_size_limit(UNPACKED_LIMIT)  # an array is one long cell
+    try:
+        reader = csv.reader(text)
+        if next(reader, None) != [*map(neutral, header)]:
+            raise ValueError(f"a table does not have the columns {', '.join(header):.200}")
+        for number, line in enumerate(reader, 2):
+            if len(line) != len(header):
+                raise ValueError(f"line {number} has {len(line)} cells instead of {len(header)}")
+            yield line
+    finally:
+        csv.field_size_limit(usual)
+
+
+def _unpacked(content: bytes) -> bytes:
+    """At most so many bytes as an export may have, however many the packed ones claim to be."""
+    unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=UNPACKING_MEMORY)
+    text = unpacker.decompress(content, max_length=UNPACKED_LIMIT + 1)
+    if len(text) > UNPACKED_LIMIT:
+        raise ValueError(f"a table has more than the {UNPACKED_LIMIT:,} bytes that are unpacked")
+    if not unpacker.eof or unpacker.unused_data:
+        raise ValueError("a packed table does not end where its file ends")
+    return text
 
 
 def _cell(value: Any) -> str:

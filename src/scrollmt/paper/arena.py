@@ -70,10 +70,12 @@ def compute(
     """
     jobs = list(jobs)
     began, stamp = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
+    asked = {job.key(seed) for job in jobs for seed in job.seeds}
+    if not plan(jobs, records):  # then records that cannot be written to will do
+        return Summary(len(asked), 0, time.monotonic() - began)
     with records.writing():
         todo = sorted(plan(jobs, records), key=weight, reverse=True)
         computed = sum(len(job.seeds) for job in todo)
-        asked = {job.key(seed) for job in jobs for seed in job.seeds}
         timed = [job for job in todo if job.arm in ALONE]
         others = [job for job in todo if job.arm not in ALONE]
         done: list[Job] = []

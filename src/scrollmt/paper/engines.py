@@ -25,14 +25,17 @@ from concurrent.futures import (
     wait,
 )
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from scrollmt.budget import cores
+from scrollmt.paper import cluster
+from scrollmt.paper.cluster import SchedulerLost
 from scrollmt.paper.jobs import Job, Outcome
 from scrollmt.paper.runs import name_of
 
 Execute = Callable[[Job], Outcome]
 Finished = Generator[tuple[Job, Outcome], None, None]
+Watch = Callable[[Collection[Future]], None]
 
 
 class JobsFailed(RuntimeError):
@@ -60,14 +63,17 @@ def run(
     if engine == "local" and workers == 1:
         yield from _one_by_one(jobs, execute, failures)
     else:
-        with _executor(engine, workers) as executor:
-            yield from _pooled({executor.submit(execute, job): job for job in jobs}, failures)
+        with _pool(engine, workers) as (executor, watch):
+            watch(())  # before any job runs where it should not
+            yield from _pooled(
+                {executor.submit(execute, job): job for job in jobs}, failures, watch
+            )
             # Dask lays a dead worker to the charge of every job that was with it. Alone, one after
             # the other, only the job that kills its worker fails again.
             suspects = [job for job, error in failures.items() if _killed(error)]
             for job in suspects:
                 del failures[job]
-                yield from _pooled({executor.submit(execute, job): job}, failures)
+                yield from _pooled({executor.submit(execute, job): job}, failures, watch)
     if failures:
         raise JobsFailed(failures) from next(iter(failures.values()))
 
@@ -89,12 +95,13 @@ def _one_by_one(
             yield job, outcome
 
 
-def _pooled(waiting: dict[Future[Outcome], Job], failures: dict[Job, BaseException]) -> Finished:
+def _pooled(
+    waiting: dict[Future[Outcome], Job], failures: dict[Job, BaseException], watch: Watch
+) -> Finished:
     def take(done: Collection[Future[Outcome]]) -> Finished:
         for future in [future for future in waiting if future in done]:  # in the order given
             job = waiting.pop(future)
-            # A future is cancelled, other than by us, when the scheduler goes away.
-            error = ConnectionError("cancelled") if future.cancelled() else future.exception()
+            error = future.exception()
             if error is None:
                 yield job, future.result()
             else:
@@ -103,42 +110,52 @@ def _pooled(waiting: dict[Future[Outcome], Job], failures: dict[Job, BaseExcepti
     try:
         while waiting:
             # A signal that the system hands to another thread does not wake this one from its wait.
-            yield from take(wait(waiting, timeout=1.0, return_when=FIRST_COMPLETED).done)
+            done = wait(waiting, timeout=1.0, return_when=FIRST_COMPLETED).done
+            watch(done)
+            yield from take(done)
+    except SchedulerLost:
+        yield from take({f for f in waiting if f.done() and not f.cancelled()})
+        raise
     except KeyboardInterrupt:
         yield from take({future for future in waiting if future.done()})
         raise
 
 
-def _executor(engine: str, workers: int) -> AbstractContextManager[Executor]:
+def _pool(engine: str, workers: int) -> AbstractContextManager[tuple[Executor, Watch]]:
+    """Where jobs are submitted, and what is asked at every turn of waiting for them."""
     if engine == "local":
         return _threads(workers)
     if engine == "processes":
         return _processes(workers)
     if engine == "dask" or "://" in engine:
-        return _dask(None if engine == "dask" else engine, workers)
+        return cluster.connected(None if engine == "dask" else engine, workers)
     raise ValueError(
         f"there is no engine {engine!r}; choose local, processes, dask or the address of a Dask "
         "scheduler such as tcp://host:8786"
     )
 
 
+def _unwatched(done: Collection[Future]) -> None:
+    """A pool of this process ends with it, and what becomes of its jobs the futures say."""
+
+
 @contextmanager
-def _threads(workers: int) -> Iterator[Executor]:
+def _threads(workers: int) -> Iterator[tuple[Executor, Watch]]:
     pool = ThreadPoolExecutor(workers, thread_name_prefix="job")
     try:
-        yield pool
+        yield pool, _unwatched
     finally:
         # After an interrupt a thread ends with the job that it is at; no other job begins.
         pool.shutdown(wait=False, cancel_futures=True)
 
 
 @contextmanager
-def _processes(workers: int) -> Iterator[Executor]:
+def _processes(workers: int) -> Iterator[tuple[Executor, Watch]]:
     # A fork would copy the threads' locks of an already running JAX; spawned workers start clean.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_follow_parent)
     try:
-        yield pool
+        yield pool, _unwatched
         pool.shutdown()
     finally:
         # Empty after the orderly way out. Otherwise the workers would be waited for at exit,
@@ -160,39 +177,6 @@ def _follow_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-@contextmanager
-def _dask(address: str | None, workers: int) -> Iterator[Executor]:
-    try:
-        from distributed import Client, LocalCluster
-    except ImportError as error:
-        raise ValueError(
-            f"engine {address or 'dask'!r} needs Dask; install it: pip install 'scrollmt[cluster]'"
-        ) from error
-    with ExitStack() as stack:
-        if address is None:
-            # Jobs leave nothing in Dask's memory that it could spill, and a worker that it paused
-            # over a limit would never be let go on; so there is none. Another cluster on this
-            # machine may have the dashboard's usual port.
-            cluster = LocalCluster(
-                n_workers=workers, threads_per_worker=1, memory_limit=None, dashboard_address=":0"
-            )
-            address = stack.enter_context(cluster).scheduler_address
-        try:
-            client = stack.enter_context(Client(address, set_as_default=False))
-        except OSError as error:
-            raise ValueError(
-                f"no Dask scheduler answers at {address}; start one with `dask scheduler` and "
-                "workers with `dask worker`, or choose another engine"
-            ) from error
-        # No retries: a job that raised would raise again. One whose worker died is moved to
-        # another by Dask itself, as often as its setting allowed-failures says.
-        executor = client.get_executor(pure=False)
-        try:
-            yield executor
-        finally:
-            executor.shutdown(wait=False)
 
 
 def _killed(error: BaseException) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from scrollmt import plots
+from scrollmt._io.atomic import replacing
 from scrollmt.plots.canvas import FIGURE_SIZE, thin
 
 Columns = dict[str, np.ndarray]
@@ -105,8 +106,8 @@ def write_dat(path: str | Path, columns: Mapping[str, Any]) -> Path:
     lines = [" ".join(arrays)]
     lines += [" ".join(f"{v:.6g}" for v in row) for row in zip(*arrays.values(), strict=True)]
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text("\n".join(lines) + "\n", encoding="ascii", newline="\n")
+    with replacing(target) as draft:
+        draft.write_text("\n".join(lines) + "\n", encoding="ascii", newline="\n")
     return target
 
 
@@ -142,7 +143,8 @@ def draw(
         with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
             for ending, date in (("svg", "Date"), ("pdf", "CreationDate")):
                 path = data.with_suffix(f".{ending}")
-                ax.figure.savefig(path, metadata={date: None})
+                with replacing(path) as draft:
+                    ax.figure.savefig(draft, metadata={date: None})
                 written.append(path)
     return written
 

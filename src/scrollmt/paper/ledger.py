@@ -18,6 +18,7 @@ from typing import get_args
 import numpy as np
 import pandas as pd
 
+from scrollmt._io.atomic import replacing
 from scrollmt.paper import published
 from scrollmt.paper.contradictions import CONTRADICTIONS
 from scrollmt.paper.studies import STUDIES, get_study
@@ -81,8 +82,6 @@ def write(
 ) -> list[Path]:
     """Write the ledger to a folder, as a page and as CSV; of one study under its own name."""
     found = findings(frame, study)
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     stem = "ledger" if study is None else study
     texts = {
         ".md": page(found, command=command),
@@ -90,8 +89,9 @@ def write(
     }
     written = []
     for ending, text in texts.items():
-        path = folder / f"{stem}{ending}"
-        path.write_text(text, encoding="utf-8", newline="\n")
+        path = Path(folder) / f"{stem}{ending}"
+        with replacing(path) as draft:
+            draft.write_text(text, encoding="utf-8", newline="\n")
         written.append(path)
     return written
 

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from scrollmt._io.atomic import replacing
+from scrollmt._io.text import neutral_table
 from scrollmt.paper import published
 from scrollmt.paper.probes.default import NAME as DEFAULT
 from scrollmt.paper.probes.oracle import NAME as ORACLE
@@ -287,7 +289,6 @@ def write(
     calls: Sequence[Mapping[str, Any]] = (),
 ) -> list[Path]:
     """The page, and its tables as CSV, LaTeX and HTML, in a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
     kept = comparable(frame)
     texts = {"main.md": page(frame, findings, command=command, calls=calls)}
     for name, table in (
@@ -299,11 +300,11 @@ def write(
             f"main/{name}.tex": table.latex(),
             f"main/{name}.html": table.html(),
         }
-    texts["main/cells.csv"] = cells(frame).to_csv(index=False, float_format="%.6g")
+    texts["main/cells.csv"] = neutral_table(cells(frame)).to_csv(index=False, float_format="%.6g")
     written = []
     for name, text in texts.items():
         path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        with replacing(path) as draft:
+            draft.write_text(text, encoding="utf-8", newline="\n")
         written.append(path)
     return written

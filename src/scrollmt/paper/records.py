@@ -1,8 +1,8 @@
 """Records: every finished run in one SQLite file that survives a kill and reports damage.
 
 A run is keyed by the hash of all that determines its rows. A job is recorded in one transaction,
-so it is there with all of its seeds or not at all. Every run and array has a checksum, and a seal
-over all checksums tells whether one of them went missing.
+so it is there with all of its seeds or not at all. Every line has a checksum, and a seal over all
+of them tells whether one went missing (see `integrity`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from typing import NoReturn
 import numpy as np
 import pandas as pd
 
-from scrollmt.paper import archive
+from scrollmt._io.atomic import make_folder, replacing
+from scrollmt._io.lock import Lock
+from scrollmt.paper import archive, integrity
 from scrollmt.paper.archive import ArrayKey, DamagedRecords
 from scrollmt.paper.jobs import Job, Outcome
 from scrollmt.paper.runs import (
@@ -28,43 +30,15 @@ from scrollmt.paper.runs import (
     RecordedArray,
     Run,
     arrays_of,
-    checksum,
-    digest,
     frame_of,
     name_of,
     provenance_of,
     runs_of,
 )
 
-APPLICATION_ID = 0x5C401147
-SCHEMA_VERSION = 2
-SCHEMA = (
-    """CREATE TABLE runs (
-    key TEXT PRIMARY KEY NOT NULL,
-    corpus TEXT NOT NULL,
-    arm TEXT NOT NULL,
-    backbone TEXT NOT NULL,
-    seed INTEGER NOT NULL,
-    determinants TEXT NOT NULL,
-    rows TEXT NOT NULL,
-    seconds REAL NOT NULL,
-    environment TEXT NOT NULL,
-    finished TEXT NOT NULL,
-    checksum TEXT NOT NULL
-)""",
-    """CREATE TABLE arrays (
-    key TEXT NOT NULL,
-    name TEXT NOT NULL,
-    data BLOB NOT NULL,
-    checksum TEXT NOT NULL,
-    PRIMARY KEY (key, name)
-)""",
-    """CREATE TABLE calls (
-    data TEXT NOT NULL,
-    checksum TEXT NOT NULL
-)""",
-    "CREATE TABLE seal (digest TEXT NOT NULL)",
-)
+# What SQLite says of a place where it cannot write; a file there can still be read.
+_UNWRITABLE = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR}
+_UNWRITABLE |= {sqlite3.SQLITE_FULL, sqlite3.SQLITE_PERM}
 
 
 class Records:
@@ -72,18 +46,18 @@ class Records:
 
     Any number of processes may read, one at a time may write; `timeout` is how many seconds to
     wait for another writer. Keep the file on a disk of the machine that opens it: SQLite's
-    write-ahead log does not work over a network.
+    write-ahead log does not work over a network. A file on a medium that is only for reading can be
+    read, and must not change meanwhile.
     """
 
     def __init__(self, path: str | os.PathLike, *, timeout: float = 5.0):
         self.path = Path(path)
         self.timeout = timeout
-        self._lock: sqlite3.Connection | None = None
+        self._lock: Lock | None = None
         if not self.path.exists():
             self._create()
         self._verify()
-        self._connection = self._connect("mode=rw")
-        self._connection.execute("PRAGMA synchronous=FULL")
+        self._connection = self._opened()
 
     def __enter__(self) -> Records:
         return self
@@ -145,19 +119,14 @@ class Records:
         self, runs: Iterable[Run], arrays: Iterable[RecordedArray], calls: Iterable[Call] = ()
     ) -> None:
         noted = [(json.dumps(asdict(call), sort_keys=True),) for call in calls]
-        lines = {
+        lines: dict[str, Iterable[tuple]] = {
             "runs": map(astuple, runs),
             "arrays": map(astuple, arrays),
             "calls": noted,
         }
         with self._transaction():
             for table, each in lines.items():
-                for line in each:
-                    self._insert(table, *line, checksum(line))
-            self._connection.execute("UPDATE seal SET digest = ?", [_seal(self._connection)])
-        # SQLite takes a damaged log for a log that ends early. Folded into the file at once,
-        # a recorded job is under its checksum instead.
-        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                integrity.add_lines(self._connection, table, each)
 
     def frame(self, jobs: Iterable[Job] | None = None) -> pd.DataFrame:
         """One row a run and setting, of the given jobs or of all, always in the same order.
@@ -208,42 +177,35 @@ class Records:
             return
         self._lock = self._locked()
         try:
-            self._try_to_write()
+            # Found out now, not when a job has finished: whether the file can be written to.
+            with self._transaction():
+                self._connection.execute("UPDATE seal SET digest = digest")
+                if not integrity.renew(self._connection):
+                    self._connection.execute("ROLLBACK")
             yield
         finally:
             self._unlock()
 
-    def _try_to_write(self) -> None:
-        """Find out now, not when a job has finished, that a file cannot be written to."""
+    def _locked(self) -> Lock:
         try:
-            # On a file that is only for reading SQLite begins without complaint.
-            self._connection.execute("BEGIN IMMEDIATE")
-            self._connection.execute("UPDATE seal SET digest = digest")
-            self._connection.execute("ROLLBACK")
-        except sqlite3.OperationalError as error:
-            self._connection.rollback()
-            raise ValueError(
-                f"{self.path} cannot be written to ({error}): look at the permissions of the file "
-                "and its folder, or restore it from a copy"
-            ) from error
-
-    def _locked(self) -> sqlite3.Connection:
-        # A lock that SQLite holds on an empty file beside the records works on every system and
-        # ends with the process, however that ends.
-        lock = sqlite3.connect(self._beside(".lock"), timeout=self.timeout, isolation_level=None)
-        try:
-            lock.execute("BEGIN EXCLUSIVE")
-        except sqlite3.OperationalError as error:
-            lock.close()
+            return Lock(self._beside(".lock"), timeout=self.timeout)
+        except BlockingIOError as error:
             raise ValueError(
                 f"{self.path} is being written by another process (waited {self.timeout:g} s): "
                 "let it finish or stop it, or record to another file"
             ) from error
-        return lock
+        except OSError as error:
+            raise self._unwritable(error.strerror) from error
+
+    def _unwritable(self, why: object) -> ValueError:
+        return ValueError(
+            f"{self.path} cannot be written to ({why}): look at the room on the disk and the "
+            "permissions of the file and its folder; what was recorded before is kept"
+        )
 
     def _unlock(self) -> None:
         if self._lock is not None:
-            self._lock.close()
+            self._lock.release()
             self._lock = None
 
     def _connect(self, mode: str) -> sqlite3.Connection:
@@ -254,56 +216,84 @@ class Records:
             isolation_level=None,
         )
 
+    def _opened(self) -> sqlite3.Connection:
+        """A connection to read and write with, or only to read where nothing can be written."""
+        connection = self._connect("mode=rw")
+        try:
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute("SELECT digest FROM seal").fetchone()
+        except sqlite3.OperationalError as error:
+            connection.close()
+            if error.sqlite_errorcode & 0xFF not in _UNWRITABLE:
+                raise
+            return self._connect(self._read_mode())
+        return connection
+
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        self._connection.execute("BEGIN IMMEDIATE")
         try:
-            yield
-            self._connection.execute("COMMIT")
-        finally:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                if self._connection.in_transaction:
+                    self._connection.execute("COMMIT")
+            finally:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+            # SQLite takes a damaged log for a log that ends early. Folded into the file at once,
+            # a recorded job is under its checksum instead.
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except sqlite3.OperationalError as error:
+            raise self._unwritable(error) from error
 
     def _create(self) -> None:
-        """Make the file under another name first: under its own it is never half made."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        draft = self._beside(".new")
-        with closing(self._locked()):
+        """Make the file whole under another name first: under its own it is never half made."""
+        make_folder(self.path.parent)
+        with self._locked():
             if self.path.exists():
                 return
             if self._beside("-wal").exists():
                 self._refuse("its log is there, but the file itself is not")
-            draft.unlink(missing_ok=True)
-            with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
-                connection.execute("PRAGMA journal_mode=WAL")
-                connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
-                for table in SCHEMA:
-                    connection.execute(table)
-                connection.execute("INSERT INTO seal VALUES (?)", [_seal(connection)])
-            draft.replace(self.path)
+            with replacing(self.path) as draft:
+                try:
+                    with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
+                        integrity.create(connection)
+                        # Last, and all else without a log: closing a file drops what is still in
+                        # its log, without an error, where the disk is full.
+                        connection.execute("PRAGMA journal_mode=WAL")
+                except sqlite3.OperationalError as error:
+                    raise self._unwritable(error) from error
 
     def _verify(self) -> None:
         """Refuse a file that is not whole, without changing a byte of it."""
         if not self.path.is_file():
             self._refuse("it is not a file")
-        # Without a log nobody has the file open, and SQLite need not leave lock files beside it.
-        alone = not self._beside("-wal").exists()
-        fault = self._fault("mode=ro&immutable=1" if alone else "mode=ro")
-        if fault and alone and self._beside("-wal").exists():  # a writer came in meanwhile
-            fault = self._fault("mode=ro")
+        mode = self._read_mode()
+        fault = self._fault(mode)
+        if fault and mode != self._read_mode():  # a writer came in meanwhile
+            fault = self._fault(self._read_mode())
         if fault:
             self._refuse(fault)
+
+    def _read_mode(self) -> str:
+        # Without a log nobody has the file open, and SQLite need not leave lock files beside it.
+        return "mode=ro" if self._beside("-wal").exists() else "mode=ro&immutable=1"
 
     def _fault(self, mode: str) -> str | None:
         """What is wrong with the file, in words; None if nothing is."""
         try:
             with closing(self._connect(mode)) as connection:
                 connection.execute("BEGIN")  # one state of the file, whoever writes meanwhile
-                return _fault(connection)
+                return integrity.fault(connection)
         except sqlite3.Error as error:
-            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code == sqlite3.SQLITE_BUSY:
                 raise
+            if code in _UNWRITABLE and "immutable" not in mode:
+                raise ValueError(
+                    f"{self.path} has a log beside it, which cannot be read without room to write "
+                    f"({error}): make room on the disk, or copy both to where you can write"
+                ) from error
             return str(error)
         except UnicodeDecodeError:  # from Python's reading of SQLite's own message
             return "it is damaged (its text is not text)"
@@ -320,10 +310,6 @@ class Records:
     def _has(self, key: str) -> bool:
         found = self._connection.execute("SELECT 1 FROM runs WHERE key = ?", [key])
         return found.fetchone() is not None
-
-    def _insert(self, table: str, *values: object) -> None:
-        marks = ", ".join("?" * len(values))
-        self._connection.execute(f"INSERT INTO {table} VALUES ({marks})", values)
 
     def _runs_of_all(self) -> list[Run]:
         order = "ORDER BY corpus, arm, backbone, seed, key"
@@ -346,34 +332,3 @@ class Records:
     def _arrays(self, which: str = "", *values: str) -> list[RecordedArray]:
         found = self._connection.execute(f"SELECT * FROM arrays {which}", values)
         return [RecordedArray(*values) for *values, _ in found]
-
-
-def _fault(connection: sqlite3.Connection) -> str | None:
-    application, version, check = (
-        connection.execute(f"PRAGMA {name}").fetchone()[0]
-        for name in ("application_id", "user_version", "integrity_check")
-    )
-    if application != APPLICATION_ID:
-        return "it holds no records of scrollmt"
-    if version != SCHEMA_VERSION:
-        return f"its schema version is {version}, but this scrollmt reads {SCHEMA_VERSION}"
-    if check != "ok":
-        return f"it is damaged ({check})"
-    tables = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
-    if [sql for (sql,) in tables] != list(SCHEMA):
-        return "it is damaged (its tables are not those of records)"
-    for table, name in (("runs", slice(1, 5)), ("arrays", slice(1, 2)), ("calls", slice(0, 0))):
-        for *values, stored in connection.execute(f"SELECT * FROM {table}"):
-            if checksum(values) != stored:
-                whose = " ".join(map(str, values[name]))
-                return f"it is damaged (the checksum of {whose or 'a line'} in {table} is wrong)"
-    if connection.execute("SELECT digest FROM seal").fetchall() != [(_seal(connection),)]:
-        return "it is damaged (it holds something else than was recorded)"
-    return None
-
-
-def _seal(connection: sqlite3.Connection) -> str:
-    """A digest of all that is recorded, whatever the order in which it came."""
-    each = " UNION ALL ".join(f"SELECT checksum FROM {t}" for t in ("runs", "arrays", "calls"))
-    found = connection.execute(f"{each} ORDER BY checksum")
-    return digest("".join(stored for (stored,) in found))

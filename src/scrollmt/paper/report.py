@@ -142,7 +142,6 @@ def write(folder: Path, frame: pd.DataFrame, *, command: str, arrays: Arrays | N
     columns = figure_columns(frame, given)
     named = {"ou": OU, "lorenz": LORENZ, "cloud": CLOUD}
     drawable: dict[str, Any] = {k: columns[n] for k, n in named.items() if n in columns}
-    folder.mkdir(parents=True, exist_ok=True)
     if drawable:
         figures.draw(folder / "figures", **drawable)
     return pages.write(folder / "report.html", page(frame, given, command=command), force=True)

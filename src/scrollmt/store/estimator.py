@@ -16,7 +16,7 @@ from scrollmt.heads import AbstractHead, Gaussian
 from scrollmt.model import Backbone
 from scrollmt.references import Reference
 from scrollmt.scaling import Scales
-from scrollmt.store import parts
+from scrollmt.store import claims, parts
 from scrollmt.store.folder import ModelFolderError, read_folder, write_folder
 from scrollmt.windows import Recipe
 
@@ -78,6 +78,9 @@ def load_estimator(
     module = None if backbone is None else made(backbone, jax.random.key(0))
     try:
         given = content["estimator"]
+        claims.check_sizes(content, arrays)
+        claims.check_types(given, claims.SETTINGS, "")
+        claims.check_types(content, claims.RESULTS, "")
         members = []
         for number, model in enumerate(content["members"]):
             mark = f"{number}/"
@@ -100,13 +103,19 @@ def load_estimator(
         )
         if content["recipe"] is not None:
             out.recipe = Recipe.from_dict(content["recipe"])
+            claims.check_recipe(out.recipe, content["members"][0]["in_size"])
             if set(out.recipe.tasks) != set(tasks):
-                raise ModelFolderError(f"{path}: the recipe asks {list(out.recipe.tasks)}")
+                raise ModelFolderError(f"the recipe asks {list(out.recipe.tasks)!r:.60}")
         out.recipe_ = out.recipe
         out.tasks_ = dict(out.tasks)
         out.members_ = members
         places = range(len(members))
-        out.committee_ = {n: tuple(places[k] for k in content["committee"][n]) for n in tasks}
+        chosen = [content["lead"], *(k for one in content["committee"].values() for k in one)]
+        if any(k not in places for k in chosen):
+            raise ModelFolderError(
+                f"lead and committee name the members {chosen!r:.60} of {len(members)}"
+            )
+        out.committee_ = {n: tuple(content["committee"][n]) for n in tasks}
         out.model_ = out.members_[content["lead"]]
         out.scales_ = _scales(content["scales"], content["members"][0]["in_size"], out.tasks)
         # Version 0.1 stored no references.
@@ -119,13 +128,16 @@ def load_estimator(
         out.n_features_in_ = content["members"][0]["in_size"]
         names = content["feature_names"]
         if names is not None:
-            if len(names) != out.n_features_in_ or not all(isinstance(n, str) for n in names):
-                raise ModelFolderError(f"{path}: {names!r:.60} do not name the inputs")
+            if len(names) != out.n_features_in_:
+                raise ModelFolderError(f"{names!r:.60} do not name the inputs")
             out.feature_names_in_ = np.asarray(names, dtype=object)
-    except ModelFolderError:
-        raise
+    except ModelFolderError as error:
+        raise ModelFolderError(f"{path}: {error}") from None
     except Exception as error:  # what a stranger wrote may be wrong in any way there is
-        raise ModelFolderError(f"{path} is not a complete model folder: {error}") from error
+        why = " ".join(str(error).split()) or "it cannot be read"
+        raise ModelFolderError(
+            f"{path} is not a complete model folder: {type(error).__name__}: {why:.200}"
+        ) from error
     return out
 
 

@@ -26,6 +26,7 @@ from scrollmt.heads import AbstractHead, Categorical, Event, Gaussian, Ordinal
 from scrollmt.likelihoods import Censored, Count, Poisson, StudentT
 from scrollmt.model import Backbone, Model, Task
 from scrollmt.presets import Architecture, Candidate, Preset
+from scrollmt.store.claims import check_fields
 from scrollmt.store.folder import Arrays, ModelFolderError
 
 ENABLE_X64 = "call jax.config.update('jax_enable_x64', True) first"
@@ -70,7 +71,9 @@ def preset_from_json(stored: str | dict[str, Any]) -> str | Preset:
     # Folders written before presets said where beliefs start all began narrow.
     if "begin" in stored:
         parts["begin"] = Start(**stored["begin"])
-    return Preset(**{**stored, **parts})
+    preset = Preset(**{**stored, **parts})
+    check_fields(preset, "preset: ")
+    return preset
 
 
 Heads = Mapping[str, AbstractHead]
@@ -192,7 +195,9 @@ def model_from_parts(
     if own and backbone is not None:
         raise ModelFolderError("the backbone is scrollmt's own and stored; leave out backbone=")
     if own:
-        backbone = Dense(
+        # Shapes alone: what a description claims is not allocated before it is compared.
+        backbone = eqx.filter_eval_shape(
+            Dense,
             in_size,
             stored["widths"],
             activation=stored["activation"],
@@ -208,7 +213,8 @@ def model_from_parts(
     tasks = {}
     for name, task in description["tasks"].items():
         head = _head(name, task["head"], heads)
-        belief = BELIEFS[task["belief"]].init(
+        belief = eqx.filter_eval_shape(
+            BELIEFS[task["belief"]].init,
             description["features"],
             jax.random.key(0),
             rows=head.rows,
@@ -258,9 +264,13 @@ def _same(found: np.ndarray, stored: np.ndarray) -> bool:
     )
 
 
+def _is_array(leaf: Any) -> bool:
+    return eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
+
+
 def _leaves(tree: Any) -> list[tuple[str, Any]]:
     paths, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return [(jax.tree_util.keystr(path), leaf) for path, leaf in paths if eqx.is_array(leaf)]
+    return [(jax.tree_util.keystr(path), leaf) for path, leaf in paths if _is_array(leaf)]
 
 
 def _arrays(tree: Any) -> Arrays:
@@ -284,4 +294,4 @@ def _filled(skeleton: Any, arrays: Arrays) -> Any:
             f"the model was fitted in float64 and JAX is set to float32; {ENABLE_X64}"
         )
     filled = iter(jnp.asarray(arrays[path]) for path, _ in _leaves(skeleton))
-    return jax.tree.map(lambda leaf: next(filled) if eqx.is_array(leaf) else leaf, skeleton)
+    return jax.tree.map(lambda leaf: next(filled) if _is_array(leaf) else leaf, skeleton)

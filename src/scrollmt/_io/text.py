@@ -1,0 +1,74 @@
+"""Text of strangers on its way out: to a terminal, into JSON, into a table for spreadsheets."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+
+# Controls move the cursor and recolour the screen; formats such as bidi overrides reorder what is
+# read. The two joiners are part of how some scripts are spelled.
+_HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+_JOINERS = "\u200c\u200d"
+# What a spreadsheet takes for a formula when a cell begins with it, unless it is a plain number.
+_FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+def _hidden(letter: str) -> bool:
+    return unicodedata.category(letter) in _HIDDEN and letter not in _JOINERS
+
+
+def visible(text: str) -> str:
+    r"""The text on one line, every control in it spelled out, such as \x1b for Escape."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c.encode("unicode_escape").decode() if _hidden(c) else c for c in text)
+
+
+def visible_json(text: str) -> str:
+    """The same JSON, with controls that it may hold as they are written as its own escapes."""
+
+    def escaped(letter: str) -> str:
+        units = letter.encode("utf-16-be", "surrogatepass")
+        return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
+
+    # Line breaks are those between values; the ones in strings are escaped already.
+    return "".join(escaped(c) if c != "\n" and _hidden(c) else c for c in text)
+
+
+def neutral(cell: str) -> str:
+    """A cell that no spreadsheet takes for a formula; `original` takes the apostrophe off again."""
+    return f"'{cell}" if _FORMULA.match(cell) and not _NUMBER.fullmatch(cell) else cell
+
+
+def original(cell: str) -> str:
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
+
+
+def neutral_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """A table whose column names and text cells are neutral."""
+    return _with_text(frame, neutral)
+
+
+def visible_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """A table whose column names and text cells hold no hidden controls."""
+    return _with_text(frame, visible)
+
+
+def _with_text(frame: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:
+    """Text changed, in names and in cells; numbers and times stay what they are."""
+
+    def changed(value: Any) -> Any:
+        return change(value) if isinstance(value, str) else value
+
+    out = frame.copy()
+    for place, dtype in enumerate(frame.dtypes):
+        if dtype.kind == "O":
+            cells = [changed(value) for value in frame.iloc[:, place]]
+            out.isetitem(place, pd.Series(cells, index=frame.index, dtype=object))
+    out.columns = [changed(name) for name in frame.columns]
+    return out
