@@ -756,7 +756,11 @@ def test_hostile_descriptions_end_in_one_sentence(saved_series: Path, tmp_path: 
     model = Path(shutil.copytree(saved_series, tmp_path / "model"))
     load(model)
     done = subprocess.run(
-        [sys.executable, "-c", STRANGER, model], capture_output=True, text=True, timeout=200
+        [sys.executable, "-c", STRANGER, model],
+        cwd=Path(__file__).parent,  # where it finds this file
+        capture_output=True,
+        text=True,
+        timeout=200,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     known, changed = json.loads(done.stdout)
