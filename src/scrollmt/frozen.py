@@ -14,8 +14,10 @@ broadcast against them, so that levels (L, 1) give quantiles (L, N).
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from functools import singledispatch
+from types import ModuleType
 from typing import Any, final
 
 import jax
@@ -182,3 +184,14 @@ def _(law: TransformedLaw) -> FrozenLaw:
     inner = frozen(law.law)
     has_density = isinstance(law.law, GaussianLaw) or isinstance(inner, FrozenDensity)
     return FrozenDensity(law) if has_density else FrozenLaw(law)
+
+
+@final
+class _CallableModule(ModuleType):
+    """`scrollmt.frozen` is the function, but importing this module by its path hides that name."""
+
+    def __call__(self, law: Law) -> Any:
+        return frozen(law)
+
+
+sys.modules[__name__].__class__ = _CallableModule

@@ -16,16 +16,14 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pandas as pd
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 from typer.core import TyperGroup
+
+# Heavy libraries are imported where they are used: help and completion need none of them.
+if TYPE_CHECKING:
+    import pandas as pd
 
 BAD_INPUT, FAULT, INTERRUPTED = 2, 1, 130
 SHOW_FAULTS = "SCROLLMT_TRACEBACK"
@@ -92,11 +90,19 @@ def note(text: str) -> None:
 
 def say(text: str) -> None:
     """A line of the result, as it stands: no markup is read in names that users chose."""
+    from rich.console import Console
+
     Console().print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def show(frame: pd.DataFrame, title: str) -> None:
     """A table on standard output; missing cells stay empty."""
+    import pandas as pd
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     say(title)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column(str(frame.index.name or ""))
@@ -109,6 +115,9 @@ def show(frame: pd.DataFrame, title: str) -> None:
 
 
 def _cell(value: Any) -> str:
+    import numpy as np
+    import pandas as pd
+
     if value is None or value is pd.NaT or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, float | np.floating):
@@ -123,6 +132,9 @@ def emit(result: Any) -> None:
 
 def plain(value: Any) -> Any:
     """Anything a verb returns as JSON knows it: times in ISO form, what is missing as null."""
+    import numpy as np
+    import pandas as pd
+
     if isinstance(value, pd.DataFrame):
         return [plain(row) for row in value.to_dict(orient="records")]
     if isinstance(value, Mapping):
@@ -147,6 +159,8 @@ def show_scores(scores: pd.DataFrame, title: str) -> None:
 
 def by_task(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
     """A table of scores as JSON: task, metric, number; metrics that do not apply left out."""
+    import pandas as pd
+
     return {
         str(task): {str(name): float(v) for name, v in row.items() if not pd.isna(v)}
         for task, row in frame.iterrows()
