@@ -357,6 +357,16 @@ def test_samples_have_the_moments_of_the_law() -> None:
         se = np.sqrt((np.outer(sd, sd) ** 2 + cov**2) / n)
         assert (np.abs(np.cov(draws[:, row].T) - cov) < 5.0 * se).all()
     np.testing.assert_array_equal(draws[:5], law.sample(jax.random.key(0), n)[:5])
+    np.testing.assert_array_equal(law.sample(7, seed=4), law.sample(jax.random.key(4), 7))
+
+
+def test_a_joint_law_keeps_the_index_and_is_no_array() -> None:
+    law = drawn_law()._at_index(pd.Index([*"uvwxyz"]))
+    ones = np.ones(3)
+    for other in (law[2:], law.affine(ones, ones)[2:], law.marginal("b")[2:]):
+        assert list(other.to_frame().index) == [*"wxyz"]
+    with pytest.raises(TypeError, match=r"ask for law\.mean, law\.cov, law\.sample"):
+        np.asarray(law)
 
 
 def test_a_mixture_keeps_mean_and_covariance() -> None:
