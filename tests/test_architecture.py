@@ -58,6 +58,7 @@ ROOMS = [
     "store",
     "committee",
     "testing",
+    "sklearn_api",
     "forecaster",
     "export",
     "backtests",

@@ -10,7 +10,7 @@ is needed only by those who use it: whoever hands over a Dataset has imported it
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from typing import Any
 
 import numpy as np
@@ -54,7 +54,9 @@ def index_of(rows: Any, unnamed: str = "row") -> pd.Index:
         return pd.RangeIndex(rows.sizes[dim], name=dim) if index is None else index
     index = rows if isinstance(rows, pd.Index) else getattr(rows, "index", None)
     if not isinstance(index, pd.Index):
-        return pd.RangeIndex(len(rows), name=unnamed)
+        # What converts to an array need not have a length itself.
+        count = len(rows) if isinstance(rows, Sized) else len(np.asarray(rows))
+        return pd.RangeIndex(count, name=unnamed)
     if isinstance(index, pd.MultiIndex):
         names = [f"{unnamed}_{k}" if n is None else n for k, n in enumerate(index.names)]
         return index.set_names(names)

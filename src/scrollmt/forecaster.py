@@ -24,9 +24,7 @@ from typing import Any
 import jax
 import numpy as np
 import pandas as pd
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
-from sklearn.utils import Tags
 
 from scrollmt import committee, intake, scores, store, training
 from scrollmt.answers import Forecast
@@ -39,10 +37,11 @@ from scrollmt.model import Backbone
 from scrollmt.objective import Data
 from scrollmt.portfolio import Selection, joined, train
 from scrollmt.presets import Preset, get_preset
+from scrollmt.sklearn_api import AbstractEstimator
 from scrollmt.windows import Recipe, Windows
 
 
-class Forecaster(BaseEstimator):
+class Forecaster(AbstractEstimator):
     """Forecast several observables at once, each with a calibrated law.
 
     Parameters
@@ -283,14 +282,6 @@ class Forecaster(BaseEstimator):
         """Write the fitted model to a new folder, as safetensors and JSON."""
         self._check_fitted()
         store.save_estimator(self, path)
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        tags.target_tags.multi_output = True
-        # A lone task takes a plain array; several are told apart by name.
-        tags.target_tags.single_output = isinstance(self.tasks, Mapping) and len(self.tasks) == 1
-        return tags
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")

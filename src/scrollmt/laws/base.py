@@ -52,8 +52,8 @@ def class_labels(y: Numbers, n: int, num_classes: int, name: str = "y") -> IntVe
         row = int(np.flatnonzero(wrong)[0])
         raise ValueError(
             f"{name}[{row}] = {values[row]:g} is no class ({int(wrong.sum())} of {n} rows are "
-            f"none): classes are the integers 0 to {num_classes - 1}, and a missing label is "
-            f"NaN, None or negative"
+            f"none): classes are the integers 0 to {num_classes - 1}, not continuous values, and a "
+            "missing label is NaN, None or negative"
         )
     return np.where(values >= 0.0, values, -1.0).astype(np.int64)
 
