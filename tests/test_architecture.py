@@ -18,6 +18,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 # A room is a module or a folder of the package; it imports only from rooms above it.
 ROOMS = [
+    "arguments",
     "numerics",
     "weighted",
     "special",
@@ -58,6 +59,7 @@ ROOMS = [
     "store",
     "committee",
     "testing",
+    "settings",
     "sklearn_api",
     "forecaster",
     "export",

@@ -75,6 +75,7 @@ def test_a_table_config_becomes_heads() -> None:
     # A preset that nobody touched keeps its name.
     expected: dict[str, Any] = {"preset": "default", "belief": "full", "backbone": "select"}
     assert config.settings == expected | {"seed": 7, "ensemble": 3}
+    assert parsed(TABLE + '[model]\npreset = "quick"\n').settings["preset"] == "quick"
 
 
 @pytest.mark.parametrize(

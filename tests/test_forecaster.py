@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import norm
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import scrollmt.forecaster
@@ -309,12 +310,19 @@ def test_wrong_data_are_refused_before_any_training(X: Any, Y: Any, says: str) -
         ({"tasks": {"state": "gaussian"}}, "task 'state'.*got 'gaussian'"),
         ({"tasks": {1: Gaussian()}}, "task 1"),
         ({"belief": "dense"}, r"unknown belief 'dense'.*'none', 'diag', 'full'"),
-        ({"preset": "fast"}, r"unknown preset 'fast'.*'default', 'paper'"),
+        ({"preset": "fast"}, r"unknown preset 'fast'.*'default', 'quick', 'paper'"),
         ({"backbone": "cnn"}, r"no backbone 'cnn'.*\['tanh'\]"),
         ({"seed": -1}, "seed must be a whole number.*got -1"),
         ({"seed": 2**32}, "seed must be a whole number"),
         ({"seed": 0.5}, "seed must be a whole number"),
         ({"seed": None}, "seed must be a whole number.*got None"),
+        ({"seeds": 5}, r"seeds must be a list.*such as \[1, 2, 3\], got 5; ensemble=M"),
+        ({"seeds": [1.5]}, "seed must be a whole number.*got 1.5"),
+        ({"joint": 3}, r"joint: \[3\] is no group.*joint=\['a', 'b'\]"),
+        ({"joint": [3]}, r"joint: \[3\] is no group"),
+        ({"steps": 0}, "steps must be a whole number >= 1, got 0"),
+        ({"patience": 0}, "patience must be a whole number >= 1, got 0"),
+        ({"belief": ["diag"]}, r"unknown belief \['diag'\]"),
         ({"validation": 0.0}, "share between 0 and 1.*got 0.0"),
         ({"validation": 1}, "share between 0 and 1.*got 1"),
         ({"validation": None}, "share between 0 and 1.*got None"),
@@ -338,6 +346,24 @@ def test_wrong_settings_are_refused_at_the_fit(settings: dict[str, Any], says: s
     with pytest.raises(ValueError, match=f"(?s){says}"):
         model.fit(*windows())
     assert not hasattr(model, "model_")
+
+
+def test_steps_and_patience_take_the_place_of_the_presets_own() -> None:
+    X, Y = windows()
+    short = tiny(steps=7).fit(X, Y)
+    assert short.candidates_["steps"].tolist() == [7]
+    assert short.stop_reason_ == "steps"
+    schedule = replace(TINY.schedule, steps=7)
+    assert_same(
+        numbers(short, NEW),
+        numbers(tiny(preset=replace(TINY, schedule=schedule)).fit(X, Y), NEW),
+    )
+    hasty = tiny(patience=1, preset=replace(TINY, schedule=replace(TINY.schedule, steps=400)))
+    assert hasty.fit(X, Y).stop_reason_ == "patience"
+    assert hasty.get_params()["patience"] == 1
+    copy = clone(hasty).set_params(steps=3, patience=None)
+    assert (copy.steps, copy.patience) == (3, None)
+    assert copy.fit(X, Y).candidates_["steps"].tolist() == [3]
 
 
 def test_a_new_window_far_outside_is_refused_by_column(fitted: Forecaster) -> None:

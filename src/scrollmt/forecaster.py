@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from numbers import Integral
 from typing import Any
 
 import jax
@@ -28,7 +27,6 @@ from sklearn.exceptions import NotFittedError
 
 from scrollmt import committee, intake, scores, store, training
 from scrollmt.answers import Forecast
-from scrollmt.beliefs import BELIEFS
 from scrollmt.coordinates import check_aligned, index_of
 from scrollmt.couplings import read_groups
 from scrollmt.heads import AbstractHead
@@ -37,6 +35,7 @@ from scrollmt.model import Backbone
 from scrollmt.objective import Data
 from scrollmt.portfolio import Selection, joined, train
 from scrollmt.presets import Preset, get_preset
+from scrollmt.settings import read_heads, read_seeds
 from scrollmt.sklearn_api import AbstractEstimator
 from scrollmt.windows import Recipe, Windows
 
@@ -49,8 +48,13 @@ class Forecaster(AbstractEstimator):
     tasks : mapping of name to head
         What is asked: `Gaussian()` for a value, `Event()` for a yes/no, `Ordinal(R)` for one
         of R ordered bands.
-    preset : "default", "paper" or a `Preset`
-        How it is fitted. "paper" is the published protocol, for reproduction.
+    preset : "default", "quick", "paper" or a `Preset`
+        How it is fitted. "quick" tries less, for first looks; "paper" is the published protocol,
+        for reproduction.
+    steps, patience : int or None
+        How many optimisation steps at most, and after how many evaluations without a better
+        validation score training ends; None leaves them to the preset. Given steps are exact,
+        those of a preset grow with the number of windows.
     belief : "diag", "full" or "none"
         The covariance family of each task's last-layer weights.
     joint : names of Gaussian tasks, several groups of names, or None
@@ -120,6 +124,8 @@ class Forecaster(AbstractEstimator):
         tasks: Mapping[str, AbstractHead],
         *,
         preset: str | Preset = "default",
+        steps: int | None = None,
+        patience: int | None = None,
         belief: str = "diag",
         joint: Any = None,
         backbone: str | Backbone = "select",
@@ -132,6 +138,8 @@ class Forecaster(AbstractEstimator):
     ):
         self.tasks = tasks
         self.preset = preset
+        self.steps = steps
+        self.patience = patience
         self.belief = belief
         self.joint = joint
         self.backbone = backbone
@@ -164,7 +172,7 @@ class Forecaster(AbstractEstimator):
     def _settings(self) -> tuple[dict[str, AbstractHead], Preset, Backbone | None]:
         """Heads, preset and a backbone of the user's own, in JAX's current precision."""
         heads = {name: training.in_current_precision(head) for name, head in self._heads().items()}
-        preset = get_preset(self.preset)
+        preset = get_preset(self.preset).with_schedule(self.steps, self.patience)
         if isinstance(self.backbone, str):
             return heads, preset.with_backbone(self.backbone), None
         return heads, preset, training.in_current_precision(self.backbone)
@@ -291,34 +299,10 @@ class Forecaster(AbstractEstimator):
             raise NotFittedError("this Forecaster is not fitted yet; call fit(X, Y) first")
 
     def _heads(self) -> dict[str, AbstractHead]:
-        if not isinstance(self.tasks, Mapping) or not self.tasks:
-            raise ValueError(
-                "tasks must be a non-empty mapping of name to head, "
-                "such as {'state': Gaussian(), 'event': Event()}"
-            )
-        for name, head in self.tasks.items():
-            if not isinstance(name, str) or not isinstance(head, AbstractHead):
-                raise ValueError(
-                    f"task {name!r}: expected a text name and a head such as Gaussian(), "
-                    f"got {head!r}"
-                )
-        if self.belief not in BELIEFS:
-            raise ValueError(f"unknown belief {self.belief!r}; choose from {list(BELIEFS)}")
-        return dict(self.tasks)
+        return read_heads(self.tasks, self.belief)
 
     def _seeds(self) -> list[int]:
-        """One seed a member of the ensemble."""
-        if not isinstance(self.ensemble, Integral) or self.ensemble < 1:
-            raise ValueError(f"ensemble must be a whole number from 1 on, got {self.ensemble!r}")
-        if self.seeds is not None and (len(self.seeds) == 0 or self.ensemble != 1):
-            raise ValueError("give either ensemble=M or a non-empty seeds=[...], not both")
-        given = [self.seed] if self.seeds is None else [self.seed, *self.seeds]
-        for seed in given:
-            if not isinstance(seed, Integral) or not 0 <= seed < 2**32:
-                raise ValueError(f"seed must be a whole number from 0 to 2**32 - 1, got {seed!r}")
-        if self.seeds is not None:
-            return [int(seed) for seed in self.seeds]
-        return [int(self.seed) + 1000 * k for k in range(self.ensemble)]
+        return read_seeds(self.seed, self.ensemble, self.seeds)
 
     def _inputs(self, X: Any) -> np.ndarray:
         values, names = intake.read_inputs(X)

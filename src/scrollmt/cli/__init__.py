@@ -30,12 +30,13 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress line.")]
 All = Annotated[bool, typer.Option("--all", help="Score also the windows that the fit has seen.")]
 
 
-def _print_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> bool:
     if wanted:
         from importlib.metadata import version
 
         typer.echo(f"scrollmt {version('scrollmt')}")
         raise typer.Exit()
+    return wanted
 
 
 @app.callback()

@@ -18,6 +18,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int, PRNGKeyArray
 
+from scrollmt.arguments import is_whole, shown
+
 Vector = Float[np.ndarray, " N"]
 IntVector = Int[np.ndarray, " N"]
 # What NumPy can read as numbers. Its own ArrayLike leaves out None, which a label may be, and
@@ -176,34 +178,19 @@ def _key_and_count(given: tuple[Any, ...], named: dict[str, Any]) -> tuple[PRNGK
     seed, key = asked.get("seed"), asked.get("key")
     if key is not None and seed is not None:
         raise ValueError(f"sample got a seed and a key; give one of them: {usage}")
-    if not _is_whole(n) or n < 0:
-        raise ValueError(f"sample: n must be a number of draws >= 0, got {_shown(n)}; {usage}")
+    if not is_whole(n) or n < 0:
+        raise ValueError(f"sample: n must be a number of draws >= 0, got {shown(n)}; {usage}")
     if key is None:
         seed = asked.get("seed", 0)
-        if not _is_whole(seed) or not 0 <= seed < 2**32:
+        if not is_whole(seed) or not 0 <= seed < 2**32:
             raise ValueError(
                 "sample: seed must be a whole number from 0 to 2**32 - 1, "
-                f"got {_shown(seed)}; {usage}"
+                f"got {shown(seed)}; {usage}"
             )
         key = jax.random.key(operator.index(seed))
     elif not _is_key(key):
-        raise ValueError(f"sample: key must be one key of jax.random, got {_shown(key)}; {usage}")
+        raise ValueError(f"sample: key must be one key of jax.random, got {shown(key)}; {usage}")
     return key, operator.index(n)
-
-
-def _shown(value: Any) -> str:
-    """A value in the line of a message."""
-    return " ".join(repr(value).split())[:60]
-
-
-def _is_whole(value: Any) -> bool:
-    if isinstance(value, bool | np.bool_):
-        return False
-    try:
-        operator.index(value)
-    except TypeError:
-        return False
-    return True
 
 
 def mix(laws: Sequence[LawT]) -> LawT:
