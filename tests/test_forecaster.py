@@ -317,6 +317,7 @@ def test_wrong_data_are_refused_before_any_training(X: Any, Y: Any, says: str) -
         ({"seed": 0.5}, "seed must be a whole number"),
         ({"seed": None}, "seed must be a whole number.*got None"),
         ({"seeds": 5}, r"seeds must be a list.*such as \[1, 2, 3\], got 5; ensemble=M"),
+        ({"seeds": [10**5000]}, "seed must be a whole number.*got a number of too many digits"),
         ({"seeds": [1.5]}, "seed must be a whole number.*got 1.5"),
         ({"joint": 3}, r"joint: \[3\] is no group.*joint=\['a', 'b'\]"),
         ({"joint": [3]}, r"joint: \[3\] is no group"),
@@ -346,6 +347,19 @@ def test_wrong_settings_are_refused_at_the_fit(settings: dict[str, Any], says: s
     with pytest.raises(ValueError, match=f"(?s){says}"):
         model.fit(*windows())
     assert not hasattr(model, "model_")
+
+
+def test_integers_that_no_float_holds_are_refused() -> None:
+    X, Y = windows()
+    huge = X.astype(object)
+    huge[4, 1] = 10**400
+    with pytest.raises(ValueError, match="X has a whole number of 401 digits"):
+        tiny().fit(huge, Y)
+    labels = [10**400, *Y["state"][1:]]
+    with pytest.raises(ValueError, match="'state' has a whole number of 401 digits at position 0"):
+        tiny().fit(X, {**Y, "state": labels})
+    with pytest.raises(ValueError, match=r"sample_weight.* has a whole number of 401 digits"):
+        tiny().fit(X, Y, sample_weight=[10**400] + [1] * 59)
 
 
 def test_steps_and_patience_take_the_place_of_the_presets_own() -> None:

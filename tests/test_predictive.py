@@ -410,6 +410,16 @@ def test_a_table_has_the_index_that_the_law_was_given(law: Any) -> None:
     assert mix([placed, law]).index is None
 
 
+@pytest.mark.parametrize(("sign", "digits"), [(1, 401), (-1, 401), (1, 5001)])
+def test_an_integer_that_no_float_holds_is_refused_by_its_place(sign: int, digits: int) -> None:
+    huge = sign * 10 ** (digits - 1)
+    y: Any = [0.0, 1, huge, None, 0, 0, 0]
+    with pytest.raises(ValueError, match=f"y has a whole number of {digits} digits at position 2"):
+        GAUSSIAN.log_prob(y)
+    with pytest.raises(ValueError, match="which no float holds"):
+        class_labels(huge, N, R)
+
+
 def test_repr_is_short() -> None:
     assert [repr(law) for law in LAWS[:2]] == ["GaussianLaw(N=7)", "OrdinalLaw(N=7)"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Iterable
 from numbers import Real
 from typing import Any
 
@@ -12,7 +13,10 @@ import numpy as np
 
 def shown(value: Any) -> str:
     """A value in the line of a message, cut short."""
-    text = " ".join(repr(value).split())
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # Python prints no integer of more than a few thousand digits
+        return "a number of too many digits"
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
@@ -39,6 +43,13 @@ def check_number(name: str, value: Any, least: float, most: float = math.inf) ->
     number = isinstance(value, Real) and not isinstance(value, bool)
     if not number or not math.isfinite(value) or not least <= value <= most:
         raise ValueError(f"{name} must be a number {wanted}, got {shown(value)}")
+
+
+def read_list(name: str, value: Any, wanted: str) -> tuple[Any, ...]:
+    """What a list holds; refuse text, and what is no list."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise ValueError(f"{name} must be {wanted}, got {shown(value)}")
+    return tuple(value)
 
 
 def check_type(name: str, value: Any, kind: type | tuple[type, ...], wanted: str) -> None:

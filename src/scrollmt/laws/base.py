@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import copy
+import math
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar, overload
@@ -43,7 +44,22 @@ def real_labels(y: Numbers, n: int, name: str = "y") -> Vector:
             f"{name} has shape {array.shape}, but the law holds {n} forecasts: "
             f"pass a scalar or shape ({n},), such as one column of a table"
         )
-    return np.broadcast_to(array.astype(np.float64), (n,))
+    try:
+        return np.broadcast_to(array.astype(np.float64), (n,))
+    except OverflowError:
+        place, digits = _too_large(array)
+        raise ValueError(
+            f"{name} has a whole number of {digits} digits at position {place}, which no float "
+            "holds; give NaN where a value is missing, or change its units"
+        ) from None
+
+
+def _too_large(array: np.ndarray) -> tuple[int, int]:
+    """Where the largest integer of an array of objects stands, and how many digits it has."""
+    sizes = [abs(one) if isinstance(one, int) else 0 for one in array.ravel()]
+    place = max(range(len(sizes)), key=sizes.__getitem__)
+    # Python refuses to print integers of more than a few thousand digits.
+    return place, int(sizes[place].bit_length() * math.log10(2)) + 1
 
 
 def class_labels(y: Numbers, n: int, num_classes: int, name: str = "y") -> IntVector:
