@@ -29,7 +29,7 @@ from scrollmt.joint import Laws
 from scrollmt.laws import HeadLaw
 from scrollmt.likelihoods import CensoredLaw, CountLaw, StudentTLaw
 from scrollmt.predictive import CategoricalLaw
-from scrollmt.scores import brier, crps, log_score, rps
+from scrollmt.scores import brier, crps, nll, rps
 from scrollmt.transforms import Transform
 from small import STATE, TASKS, assert_same, numbers, tables, tiny, windows
 
@@ -374,7 +374,7 @@ def test_without_xarray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 def test_scores_are_those_of_scoringrules() -> None:
     y = np.linspace(-1.0, 1.5, N)
     np.testing.assert_array_equal(crps(GAUSSIAN, y), scoringrules.crps_normal(y, MEAN, SD))
-    np.testing.assert_allclose(log_score(GAUSSIAN, y), scoringrules.logs_normal(y, MEAN, SD))
+    np.testing.assert_allclose(nll(GAUSSIAN, y), scoringrules.logs_normal(y, MEAN, SD))
     seen = np.array([0, 1, 0, 1, 1])
     np.testing.assert_array_equal(brier(EVENT, seen), scoringrules.brier_score(seen, EVENT.prob))
     ranks = np.array([0, 3, 2, 1, 1])

@@ -20,7 +20,7 @@ from scrollmt.report import write_report
 from scrollmt.report.evidence import constant_law, gather, score_table
 from scrollmt.report.intervals import interval, left_out
 from scrollmt.report.verdict import class_moments, judge, spread_factor
-from scrollmt.scores import log_score
+from scrollmt.scores import nll
 
 # A name that is markup, a formula and more, as a task of a stranger's table may have.
 HOSTILE = '<b>$x_$</b>"&'
@@ -339,9 +339,9 @@ def test_no_constant_law_beats_the_best_one() -> None:
     anything = GaussianLaw(np.zeros(50), np.ones(50))
     best = constant_law(anything, y)
     assert isinstance(best, GaussianLaw)
-    score = np.nanmean(log_score(best, y))
+    score = np.nanmean(nll(best, y))
     for other in (best.affine(0.1, 1.0), GaussianLaw(best.mean, 1.05 * best.sd)):
-        assert np.nanmean(log_score(other, y)) > score
+        assert np.nanmean(nll(other, y)) > score
     classes = constant_law(OrdinalLaw(np.log(np.full((4, 3), 1 / 3))), np.array([0, 0, 1, np.nan]))
     assert isinstance(classes, OrdinalLaw)
     np.testing.assert_allclose(classes.probs[0], [2 / 3, 1 / 3, 0.0])

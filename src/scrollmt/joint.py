@@ -16,6 +16,7 @@ Shapes: ``mean`` (N, J), ``cov`` (N, J, J), in NumPy float64; the columns stand 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -151,9 +152,18 @@ class JointLaw(Law):
         terms = self.log_conditionals(Y)
         return np.where(np.isnan(terms).all(axis=1), np.nan, np.nansum(terms, axis=1))
 
-    def log_score(self, Y: Any) -> Vector:
-        """-log p(y_n) of each row in nats, as `scores.nll`."""
+    def nll(self, Y: Any) -> Vector:
+        """-log p(y_n) of each row in nats, as `scores.nll`; lower is better."""
         return -self.log_prob(Y)
+
+    def log_score(self, Y: Any) -> Vector:
+        """Deprecated name of `nll`."""
+        warnings.warn(
+            "JointLaw.log_score is deprecated and ends with version 0.3; it is JointLaw.nll now",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return self.nll(Y)
 
     def _sample(self, key: PRNGKeyArray, n: int) -> Float[np.ndarray, "n N J"]:
         z = np.asarray(jax.random.normal(key, (n, *self.mean.shape)), np.float64)
