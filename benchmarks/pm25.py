@@ -153,7 +153,7 @@ def default(out: Out = RECORDS) -> None:
     show(f"default, {seconds:.0f} s for ten seeds", runs.by_origin())
     laws = {seed: one.predict(test) for (_, seed), one in runs.models.items()}
     by_window = {
-        task: np.mean([scores.log_score(law[task], test.Y[task]) for law in laws.values()], axis=0)
+        task: np.mean([scores.nll(law[task], test.Y[task]) for law in laws.values()], axis=0)
         for task in test.tasks
     }
     baselines, differences = [], {}
@@ -165,7 +165,7 @@ def default(out: Out = RECORDS) -> None:
                 {"model": name, "task": task, "metric": metric, "value": value}
                 for metric, value in found.items()
             ]
-            lost = by_window[task] - scores.log_score(law, test.Y[task])
+            lost = by_window[task] - scores.nll(law, test.Y[task])
             differences[f"{name}/{task}"] = lost.tolist()
             print(f"{name} {task} {found['nll']:.4f}", flush=True)
     content = {"seconds": seconds, "baselines": baselines, "differences": differences}
@@ -333,8 +333,8 @@ def leads(out: Out = RECORDS, n: int = 6500) -> None:
                     "error_percent": 100 * (sd / true - 1),
                     # what the training windows themselves say, given the true mean
                     "training_error_percent": 100 * (float(np.std(empirical)) / true - 1),
-                    "nll": float(scores.log_score(law, test.Y[task]).mean()),
-                    "oracle": float(scores.log_score(truth, test.Y[task]).mean()),
+                    "nll": float(scores.nll(law, test.Y[task]).mean()),
+                    "oracle": float(scores.nll(truth, test.Y[task]).mean()),
                     "seconds": seconds,
                 }
             )

@@ -47,14 +47,14 @@ def _best(candidates: Iterator[tuple[float, Law]]) -> Law:
 def _with_residual_sd(valid_y: np.ndarray, on_valid: np.ndarray, on_test: np.ndarray) -> Any:
     """Validation NLL and test law of a point forecast, with the sd of its validation errors."""
     sd = float(np.sqrt(np.mean((valid_y - on_valid) ** 2)))
-    nll = scores.log_score(GaussianLaw(on_valid, np.full(len(on_valid), sd)), valid_y).mean()
+    nll = scores.nll(GaussianLaw(on_valid, np.full(len(on_valid), sd)), valid_y).mean()
     return nll, GaussianLaw(on_test, np.full(len(on_test), sd))
 
 
 def _of_classes(
     kind: Any, valid_y: np.ndarray, on_valid: np.ndarray, on_test: np.ndarray
 ) -> tuple[float, Law]:
-    nll = scores.log_score(kind(np.log(on_valid)), valid_y).mean()
+    nll = scores.nll(kind(np.log(on_valid)), valid_y).mean()
     return float(nll), kind(np.log(on_test))
 
 
@@ -138,7 +138,7 @@ def ngboost(parts: Parts, task: str) -> Law:
                     for part in (parts.valid, parts.test)
                 )
                 on_valid = GaussianLaw(valid["loc"], valid["scale"])
-                nll = float(scores.log_score(on_valid, valid_y).mean())
+                nll = float(scores.nll(on_valid, valid_y).mean())
                 yield nll, GaussianLaw(test["loc"], test["scale"])
             else:
                 dist = Bernoulli if task == "event" else k_categorical(4)

@@ -1,6 +1,7 @@
 """The house stays in order: who imports whom, how long a file gets, what an import may touch."""
 
 import ast
+import importlib.metadata
 import os
 import re
 import subprocess
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import scrollmt
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "scrollmt"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
@@ -16,13 +19,14 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 # A room is a module or a folder of the package; it imports only from rooms above it.
 ROOMS = [
     "_io",
+    "arguments",
     "numerics",
     "weighted",
     "special",
     "quadrature",
     "coordinates",
-    "predictive",
     "laws",
+    "predictive",
     "joint",
     "fused",
     "backbone",
@@ -62,6 +66,8 @@ ROOMS = [
     "store",
     "committee",
     "testing",
+    "settings",
+    "sklearn_api",
     "progress",
     "judging",
     "forecaster",
@@ -181,6 +187,8 @@ def state():
 
 before = state()
 import scrollmt
+for name in scrollmt.__all__:
+    getattr(scrollmt, name)
 after = state()
 changed = [name for name in before if before[name] != after[name]]
 assert not changed, f"import scrollmt changed: {changed}"
@@ -198,6 +206,82 @@ def test_importing_scrollmt_changes_nothing_global() -> None:
         [sys.executable, "-c", IMPORT_PROBE], env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+HEAVY = "jax pandas numpy matplotlib sklearn scipy"
+
+
+@pytest.mark.parametrize(
+    ("program", "absent"),
+    [
+        ("import scrollmt", HEAVY),
+        ("from scrollmt.cli import app; app(['--help'])", HEAVY),
+        ("from scrollmt.cli import app; app(['fit', '--help'])", HEAVY),
+        ("from scrollmt.cli import app; app(['--version'])", HEAVY + " rich"),
+        ("import scrollmt.cli", HEAVY + " rich"),
+        # Completion reads the line so far from the environment.
+        ("from scrollmt.cli import app; app(prog_name='scrollmt')", HEAVY + " rich"),
+        (
+            "import scrollmt; scrollmt.Forecaster",
+            "matplotlib dask onnx xarray polars jax.experimental.pallas",
+        ),
+    ],
+)
+def test_nothing_heavy_is_imported_before_it_is_used(program: str, absent: str) -> None:
+    report = f"[name for name in {absent.split()} if name in sys.modules]"
+    completing = {
+        "_SCROLLMT_COMPLETE": "complete_bash",
+        "COMP_WORDS": "scrollmt fi",
+        "COMP_CWORD": "1",
+    }
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import atexit, sys; atexit.register(lambda: print('loaded:', {report})); {program}",
+        ],
+        env={**os.environ, **(completing if "prog_name" in program else {})},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "loaded: []"
+    if "prog_name" in program:
+        assert done.stdout.splitlines()[0] == "fit"
+
+
+def test_every_public_name_is_listed_in_all_three_places() -> None:
+    """What type checkers read, `__all__`, and what is imported at first use."""
+    tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    typed = {(node.module, alias.name) for node in imports for alias in node.names}
+    lazy = {(f"scrollmt.{module}", name) for name, module in scrollmt._MODULE_OF.items()}
+    assert typed == lazy
+    assert sorted(name for _, name in typed) == sorted(scrollmt.__all__)
+    assert set(scrollmt.__all__) <= set(dir(scrollmt))
+
+
+def test_names_of_the_package_are_the_objects_of_their_modules() -> None:
+    for name, module in scrollmt._MODULE_OF.items():
+        assert getattr(scrollmt, name) is getattr(
+            importlib.import_module(f"scrollmt.{module}"), name
+        )
+    assert scrollmt.scores is importlib.import_module("scrollmt.scores")
+    assert scrollmt.__version__ == importlib.metadata.version("scrollmt")
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        scrollmt.nonsense  # noqa: B018
+
+
+def test_a_module_imported_by_its_path_hides_no_function_of_the_package() -> None:
+    program = """
+import scrollmt.frozen
+from scrollmt import GaussianLaw
+print(scrollmt.frozen(GaussianLaw([1.0], [2.0])).mean())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[1.]"
 
 
 def text_files() -> list[Path]:

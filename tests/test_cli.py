@@ -67,6 +67,10 @@ def test_no_arguments_prints_help() -> None:
         assert re.search(rf"\b{verb} ", result.output)
 
 
+def test_the_version_is_that_of_the_package() -> None:
+    assert done("--version") == f"scrollmt {scrollmt.__version__}\n"
+
+
 def test_fit_writes_a_folder_that_python_reads(fitted_series: Path) -> None:
     model = scrollmt.load(fitted_series / "model")
     assert list(model.tasks_) == ["level", "high day", "band"]

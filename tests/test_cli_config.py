@@ -78,6 +78,7 @@ def test_a_table_config_becomes_heads() -> None:
     # Where nothing is kept back, what was chosen is trained again on all rows.
     assert parsed(TABLE + "[split]\ntest = 0\n").settings["refit"]
     assert not parsed(TABLE + "[split]\ntest = 0\n[model]\nrefit = false\n").settings["refit"]
+    assert parsed(TABLE + '[model]\npreset = "quick"\n').settings["preset"] == "quick"
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,42 @@ def test_draws_agree_with_moments_and_distribution_function(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LAWS)
+def test_what_lies_above_is_the_rest(name: str) -> None:
+    law = LAWS[name](6)
+    for y in (*law.quantile([0.01, 0.5, 0.99]).T, np.full(6, -30.0), np.full(6, 1e9)):
+        np.testing.assert_allclose(law.sf(y), 1.0 - law.cdf(y), rtol=0, atol=1e-8)
+    assert law.sf(np.inf).tolist() == [0.0] * 6
+    assert law.sf(-np.inf).tolist() == [1.0] * 6
+    assert np.isnan(law.sf([None, 0, 0, 0, 0, 0])[0])
+
+
+def test_the_right_tail_keeps_its_digits() -> None:
+    """Against SciPy where a belief of no width leaves its own law, and by symmetry elsewhere."""
+    t = StudentTLaw(np.zeros(4), np.zeros(4), 1.0, 4.0)
+    y = np.array([3.0, 1e3, 1e6, 1e10])
+    np.testing.assert_allclose(t.sf(y), stats.t.sf(y, 4.0), rtol=1e-6)
+    wide = StudentTLaw([0.5], [0.4], 0.7, 3.5)
+    far, _ = integrate.quad(lambda u: np.exp(wide.log_prob(u)[0]), 1e4, np.inf, epsabs=0.0)
+    np.testing.assert_allclose(wide.sf(1e4), far, rtol=1e-6)
+    count = CountLaw(np.zeros(3), np.zeros(3))
+    np.testing.assert_allclose(count.sf([3, 20, 60]), stats.poisson.sf([3, 20, 60], 1.0), 1e-12)
+    spread = CountLaw(np.zeros(2), np.zeros(2), 0.5)
+    want = stats.nbinom.sf([10, 90], 2.0, 1.0 / 1.5)
+    np.testing.assert_allclose(spread.sf([10, 90]), want, rtol=1e-12)
+    censored = CensoredLaw(latent([0.0] * 6, [1.0] * 6), -1.0, 20.0)
+    found = censored.sf([-1.5, -1.0, 12.0, 19.9, 20.0, 25.0])
+    want = [1.0, *stats.norm.sf([-1.0, 12.0, 19.9]), 0.0, 0.0]
+    np.testing.assert_allclose(found, want, rtol=1e-11)
+    np.testing.assert_allclose(censored[:1].sf([[1.0, 12.0]]), stats.norm.sf(12.0), rtol=1e-11)
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_draws_of_a_seed_are_those_of_its_key(name: str) -> None:
+    law = LAWS[name](6)
+    np.testing.assert_array_equal(law.sample(4, seed=3), law.sample(jax.random.key(3), 4))
+
+
+@pytest.mark.parametrize("name", LAWS)
 def test_cuts_missing_labels_and_tables(name: str) -> None:
     law = LAWS[name](5)
     y = law.quantile(0.3)

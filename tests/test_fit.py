@@ -12,7 +12,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from helpers import DUO, N, as_data, assert_same_bits, cast_floats, flat, small_data, small_model
+from helpers import (
+    DUO,
+    N,
+    as_data,
+    assert_same_bits,
+    cast_floats,
+    flat,
+    small_data,
+    small_model,
+    unguarded,
+)
 from scrollmt.fit import Fits, Schedule, fit, stack
 from scrollmt.heads import Gaussian
 from scrollmt.model import Model, build
@@ -127,6 +137,28 @@ def test_every_step_is_adam_with_the_schedule(average: float, clip: float | None
 def test_a_clip_that_lets_nothing_through_is_refused(clip: float) -> None:
     with pytest.raises(ValueError, match="clip is the longest gradient"):
         Schedule(clip=clip)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"patience": None}, "Schedule: patience must be a whole number >= 1, got None"),
+        ({"patience": "long"}, "patience must be a whole number >= 1, got 'long'"),
+        ({"steps": 100.0}, "steps must be a whole number >= 1, got 100.0"),
+        ({"steps": True}, "steps must be a whole number >= 1, got True"),
+        ({"eval_every": 0}, "eval_every must be a whole number >= 1, got 0"),
+        ({"batch_size": 0}, "batch_size must be a whole number >= 1, got 0"),
+        ({"warmup": -1}, "warmup must be a whole number >= 0, got -1"),
+        ({"final_rate": "low"}, "final_rate must be a number >= 0, got 'low'"),
+        ({"average": 1.5}, "average must be a number between 0 and 1, got 1.5"),
+        ({"b1": math.nan}, "b1 must be a number between 0 and 1, got nan"),
+        ({"eps": None}, "eps must be a number >= 0, got None"),
+        ({"clip": "short"}, "clip is the longest gradient.*got short"),
+    ],
+)
+def test_a_schedule_refuses_what_it_cannot_use(wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        unguarded(Schedule, **wrong)
 
 
 def test_the_rate_rises_and_falls_as_described() -> None:

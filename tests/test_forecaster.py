@@ -22,6 +22,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import norm
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import scrollmt.forecaster
@@ -313,12 +314,20 @@ def test_wrong_data_are_refused_before_any_training(X: Any, Y: Any, says: str) -
         ({"tasks": {"state": "gaussian"}}, "task 'state'.*got 'gaussian'"),
         ({"tasks": {1: Gaussian()}}, "task 1"),
         ({"belief": "dense"}, r"unknown belief 'dense'.*'none', 'diag', 'full'"),
-        ({"preset": "fast"}, r"unknown preset 'fast'.*'default', 'paper'"),
+        ({"preset": "fast"}, r"unknown preset 'fast'.*'default', 'quick', 'paper'"),
         ({"backbone": "cnn"}, r"no backbone 'cnn'.*\['tanh'\]"),
         ({"seed": -1}, "seed must be a whole number.*got -1"),
         ({"seed": 2**32}, "seed must be a whole number"),
         ({"seed": 0.5}, "seed must be a whole number"),
         ({"seed": None}, "seed must be a whole number.*got None"),
+        ({"seeds": 5}, r"seeds must be a list.*such as \[1, 2, 3\], got 5; ensemble=M"),
+        ({"seeds": [10**5000]}, "seed must be a whole number.*got a number of too many digits"),
+        ({"seeds": [1.5]}, "seed must be a whole number.*got 1.5"),
+        ({"joint": 3}, r"joint: \[3\] is no group.*joint=\['a', 'b'\]"),
+        ({"joint": [3]}, r"joint: \[3\] is no group"),
+        ({"steps": 0}, "steps must be a whole number >= 1, got 0"),
+        ({"patience": 0}, "patience must be a whole number >= 1, got 0"),
+        ({"belief": ["diag"]}, r"unknown belief \['diag'\]"),
         ({"validation": 0.0}, "share between 0 and 1.*got 0.0"),
         ({"validation": 1}, "share between 0 and 1.*got 1"),
         ({"validation": None}, "share between 0 and 1.*got None"),
@@ -342,6 +351,37 @@ def test_wrong_settings_are_refused_at_the_fit(settings: dict[str, Any], says: s
     with pytest.raises(ValueError, match=f"(?s){says}"):
         model.fit(*windows())
     assert not hasattr(model, "model_")
+
+
+def test_integers_that_no_float_holds_are_refused() -> None:
+    X, Y = windows()
+    huge = X.astype(object)
+    huge[4, 1] = 10**400
+    with pytest.raises(ValueError, match="X has a whole number of 401 digits"):
+        tiny().fit(huge, Y)
+    labels = [10**400, *Y["state"][1:]]
+    with pytest.raises(ValueError, match="'state' has a whole number of 401 digits at position 0"):
+        tiny().fit(X, {**Y, "state": labels})
+    with pytest.raises(ValueError, match=r"sample_weight.* has a whole number of 401 digits"):
+        tiny().fit(X, Y, sample_weight=[10**400] + [1] * 59)
+
+
+def test_steps_and_patience_take_the_place_of_the_presets_own() -> None:
+    X, Y = windows()
+    short = tiny(steps=7).fit(X, Y)
+    assert short.candidates_["steps"].tolist() == [7]
+    assert short.stop_reason_ == "steps"
+    schedule = replace(TINY.schedule, steps=7)
+    assert_same(
+        numbers(short, NEW),
+        numbers(tiny(preset=replace(TINY, schedule=schedule)).fit(X, Y), NEW),
+    )
+    hasty = tiny(patience=1, preset=replace(TINY, schedule=replace(TINY.schedule, steps=400)))
+    assert hasty.fit(X, Y).stop_reason_ == "patience"
+    assert hasty.get_params()["patience"] == 1
+    copy = clone(hasty).set_params(steps=3, patience=None)
+    assert (copy.steps, copy.patience) == (3, None)
+    assert copy.fit(X, Y).candidates_["steps"].tolist() == [3]
 
 
 def test_a_new_window_far_outside_is_refused_by_column(fitted: Forecaster) -> None:

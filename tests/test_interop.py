@@ -29,7 +29,7 @@ from scrollmt.joint import Laws
 from scrollmt.laws import HeadLaw
 from scrollmt.likelihoods import CensoredLaw, CountLaw, StudentTLaw
 from scrollmt.predictive import CategoricalLaw
-from scrollmt.scores import brier, crps, log_score, rps
+from scrollmt.scores import brier, crps, nll, rps
 from scrollmt.transforms import Transform
 from small import STATE, TASKS, assert_same, numbers, tables, tiny, windows
 
@@ -149,6 +149,15 @@ def test_a_law_with_limits_has_neither_density_nor_masses() -> None:
         np.testing.assert_array_equal(ours.median(), law.quantile(0.5))
 
 
+def test_a_frozen_law_keeps_the_digits_of_the_right_tail() -> None:
+    rare = OrdinalLaw(np.log(np.array([[1.0, 1e-30, 1e-40]])))
+    above = frozen(rare).sf([[-1.0], [0.5], [1.0], [2.0]])[:, 0]
+    np.testing.assert_allclose(above, [1.0, 1e-30, 1e-40, 0.0], rtol=1e-9)
+    np.testing.assert_allclose(frozen(STUDENT).sf(1e9), STUDENT.sf(1e9), rtol=1e-12)
+    assert (frozen(STUDENT).sf(1e9) > 0.0).all()
+    assert (frozen(LOGNORMAL).sf(1e4) > 0.0).all()
+
+
 def test_classes_without_an_order_have_no_counterpart() -> None:
     own = HeadLaw(Gaussian(), MEAN, SD)
     for law in (CategoricalLaw(np.log(PROBS)), own):
@@ -193,6 +202,55 @@ def test_a_table_keeps_the_index_of_the_inputs(fitted: Forecaster) -> None:
         fitted.predict(X.rename_axis("mean")).to_frame()
     with pytest.raises(ValueError, match="task 'a' holds 5 forecasts, and the index has 3"):
         Laws({"a": GAUSSIAN}, index=pd.RangeIndex(3))
+
+
+def test_every_law_knows_the_index_of_the_inputs(fitted: Forecaster) -> None:
+    X, _ = tables(6)
+    dated = X.set_axis(pd.date_range("2024", periods=6, tz="UTC", name="when"))
+    laws = fitted.predict(dated)
+    for law in (*laws.values(), laws.joint(["state"])):
+        assert law.to_frame().index is dated.index
+        assert list(law[4:].to_frame().index) == list(dated.index[4:])
+    assert [law.to_frame().index.name for law in fitted.predict(X.to_numpy()).values()] == [
+        *["row"] * 3
+    ]
+
+
+def test_laws_become_one_row_a_forecast() -> None:
+    where = pd.Index([*"uvwxy"], name="place")
+    laws = Laws({"value": GAUSSIAN, "alarm": EVENT, "band": ORDINAL}, index=where)
+    table = laws.to_frame([0.05, 0.5], wide=True)
+    classes = [f"band_prob_{r}" for r in range(4)]
+    assert list(table) == [
+        *("value_mean", "value_sd", "value_q0.05", "value_q0.5", "alarm_prob"),
+        *classes,
+    ]
+    assert table.index is where
+    np.testing.assert_array_equal(table["value_q0.05"], GAUSSIAN.quantile(0.05))
+    np.testing.assert_array_equal(table["alarm_prob"], EVENT.prob)
+    np.testing.assert_array_equal(table[classes], ORDINAL.probs)
+    with pytest.raises(ValueError, match=r"index of the inputs is named \['alarm_prob'\]"):
+        Laws({"alarm": EVENT}, index=where.rename("alarm_prob")).to_frame(wide=True)
+    for wide in (False, True):
+        with pytest.raises(ValueError, match="share the first six digits"):
+            laws.to_frame([0.1234567, 0.1234568], wide=wide)
+        assert len(laws.to_frame([0.5, 0.5], wide=wide)) == (N if wide else 3 * N)
+
+
+def test_the_laws_of_one_task_are_an_array_and_those_of_several_are_none() -> None:
+    for law, want in ((GAUSSIAN, MEAN), (ORDINAL, ORDINAL.mode), (STUDENT, STUDENT.mean)):
+        laws = Laws({"a": law})
+        found = np.asarray(laws)
+        np.testing.assert_array_equal(found, want)
+        assert found.dtype == want.dtype
+        assert laws.shape == found.shape
+        found[0] = 9  # a copy: laws stay as they are
+        np.testing.assert_array_equal(np.asarray(laws), want)
+    assert np.asarray(Laws({"a": ORDINAL}), dtype=float).dtype == float
+    with pytest.raises(TypeError, match=r"laws of the tasks \['a', 'b'\] are no array"):
+        np.asarray(Laws({"a": GAUSSIAN, "b": EVENT}))
+    with pytest.raises(TypeError, match=r"a TransformedLaw holds 5 distributions"):
+        np.asarray(Laws({"a": LOGNORMAL}))
 
 
 @pytest.fixture(scope="module")
@@ -316,7 +374,7 @@ def test_without_xarray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 def test_scores_are_those_of_scoringrules() -> None:
     y = np.linspace(-1.0, 1.5, N)
     np.testing.assert_array_equal(crps(GAUSSIAN, y), scoringrules.crps_normal(y, MEAN, SD))
-    np.testing.assert_allclose(log_score(GAUSSIAN, y), scoringrules.logs_normal(y, MEAN, SD))
+    np.testing.assert_allclose(nll(GAUSSIAN, y), scoringrules.logs_normal(y, MEAN, SD))
     seen = np.array([0, 1, 0, 1, 1])
     np.testing.assert_array_equal(brier(EVENT, seen), scoringrules.brier_score(seen, EVENT.prob))
     ranks = np.array([0, 3, 2, 1, 1])

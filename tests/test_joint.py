@@ -39,7 +39,7 @@ from scrollmt.objective import Data, composed, data_terms, validation_nll
 from scrollmt.paper.probes import joint as probe
 from scrollmt.portfolio import train
 from scrollmt.predictive import EventLaw, GaussianLaw
-from scrollmt.scores import log_score
+from scrollmt.scores import nll
 from scrollmt.store import ModelFolderError
 from small import SHORT, TINY, numbers
 
@@ -303,8 +303,10 @@ def test_a_joint_law_scores_like_scipy_and_integrates_missing_labels_out() -> No
     y = np.random.default_rng(1).normal(size=(6, 3))
     want = joint_logpdf(y, law.mean, law.cov, np.ones((6, 3), bool))
     np.testing.assert_allclose(law.log_prob(y), want, rtol=1e-11)
-    np.testing.assert_allclose(log_score(law, y), -want, rtol=1e-11)
-    np.testing.assert_array_equal(law.log_score(y), log_score(law, y))
+    np.testing.assert_allclose(nll(law, y), -want, rtol=1e-11)
+    np.testing.assert_array_equal(law.nll(y), nll(law, y))
+    with pytest.warns(DeprecationWarning, match=r"it is JointLaw\.nll now"):
+        np.testing.assert_array_equal(law.log_score(y), law.nll(y))
     y[0, 1] = y[1, 0] = y[1, 2] = np.nan
     y[2] = np.nan
     seen = ~np.isnan(y)
@@ -357,6 +359,16 @@ def test_samples_have_the_moments_of_the_law() -> None:
         se = np.sqrt((np.outer(sd, sd) ** 2 + cov**2) / n)
         assert (np.abs(np.cov(draws[:, row].T) - cov) < 5.0 * se).all()
     np.testing.assert_array_equal(draws[:5], law.sample(jax.random.key(0), n)[:5])
+    np.testing.assert_array_equal(law.sample(7, seed=4), law.sample(jax.random.key(4), 7))
+
+
+def test_a_joint_law_keeps_the_index_and_is_no_array() -> None:
+    law = drawn_law()._at_index(pd.Index([*"uvwxyz"]))
+    ones = np.ones(3)
+    for other in (law[2:], law.affine(ones, ones)[2:], law.marginal("b")[2:]):
+        assert list(other.to_frame().index) == [*"wxyz"]
+    with pytest.raises(TypeError, match=r"ask for law\.mean, law\.cov, law\.sample"):
+        np.asarray(law)
 
 
 def test_a_mixture_keeps_mean_and_covariance() -> None:
@@ -476,8 +488,8 @@ def test_a_fit_learns_the_correlation_of_the_noise(fitted: Forecaster) -> None:
     np.testing.assert_allclose(joint.cov[:, 0, 1], want, rtol=1e-6)
     np.testing.assert_allclose(laws.joint(["b", "a"]).cov[:, 0, 1], want, rtol=1e-6)
     # Knowing one label sharpens the other: the joint score beats the sum of the two.
-    marginal = sum(log_score(laws[n], NEW_Y[n]).mean() for n in "ab")
-    assert joint.log_score(NEW_Y).mean() < marginal - 0.3
+    marginal = sum(nll(laws[n], NEW_Y[n]).mean() for n in "ab")
+    assert joint.nll(NEW_Y).mean() < marginal - 0.3
 
 
 def test_scores_of_a_fit_are_joint(fitted: Forecaster) -> None:
@@ -491,8 +503,8 @@ def test_scores_of_a_fit_are_joint(fitted: Forecaster) -> None:
     table = fitted.evaluate(NEW, NEW_Y)
     assert list(table.index) == list(TASKS)
     for name in ("a", "b"):
-        nll = log_score(laws[name], NEW_Y[name]).mean()
-        assert table.loc[name, "nll"] == pytest.approx(nll, rel=1e-12)
+        expected = nll(laws[name], NEW_Y[name]).mean()
+        assert table.loc[name, "nll"] == pytest.approx(expected, rel=1e-12)
     # What the fit watched is what the laws say, in the user's units.
     best = fitted.candidates_.loc[fitted.candidates_["chosen"], "validation_nll"]
     assert float(best.iloc[0]) == pytest.approx(fitted.validation_nll_, rel=1e-4)

@@ -19,7 +19,7 @@ from scrollmt.committee import project
 from scrollmt.likelihoods import CensoredLaw, CountLaw, StudentTLaw
 from scrollmt.plots import canvas
 from scrollmt.predictive import CategoricalLaw, EventLaw, GaussianLaw, OrdinalLaw
-from scrollmt.scores import coverage, log_score
+from scrollmt.scores import coverage, nll
 from scrollmt.scores import pit as pit_of
 from scrollmt.transforms import Transform
 from scrollmt.units import TransformedLaw
@@ -296,7 +296,7 @@ def test_compare_alone_fits_each_task_as_the_joint_model_was_fitted(model: Forec
     new = small.windows(40, seed=5)
     table = plots.compare_alone(model, (X, Y), new)
     single = small.tiny({"event": Event()}).fit(X, {"event": Y["event"]})
-    gap = log_score(model.predict(new[0])["event"], new[1]["event"]) - log_score(
+    gap = nll(model.predict(new[0])["event"], new[1]["event"]) - nll(
         single.predict(new[0])["event"], new[1]["event"]
     )
     row = table.loc["event"]
@@ -323,7 +323,7 @@ def test_compare_alone_on_windows_keeps_their_chronological_judges() -> None:
     alone = Forecaster({"next": Gaussian()}, preset=small.TINY)
     alone.set_params(validation=(parts.valid.X, {"next": parts.valid.Y["next"]}))
     alone.fit(parts.train.X, {"next": parts.train.Y["next"]})
-    expected = log_score(alone.predict(parts.test.X)["next"], parts.test.Y["next"]).mean()
+    expected = nll(alone.predict(parts.test.X)["next"], parts.test.Y["next"]).mean()
     assert table.loc["next", "alone"] == pytest.approx(expected, rel=1e-6)
     assert list(table.index) == ["next", "band"]
 

@@ -1,5 +1,7 @@
 """Candidates are trained together, and the validation score alone chooses among them."""
 
+import dataclasses
+import inspect
 from dataclasses import replace
 from typing import Any
 
@@ -9,14 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from helpers import N, as_data, flat, small_data, small_model
+from helpers import N, as_data, flat, small_data, small_model, unguarded
 from scrollmt.backbone import PAPER_BACKBONES, Dense
 from scrollmt.batches import features_of
 from scrollmt.fit import Schedule
 from scrollmt.heads import AbstractHead, Gaussian
 from scrollmt.objective import Data, backbone_penalty, composed, composed_objective, mean_nll
 from scrollmt.portfolio import Selection, train
-from scrollmt.presets import DEFAULT, PAPER, Architecture, Candidate, Preset, get_preset
+from scrollmt.presets import DEFAULT, PAPER, QUICK, Architecture, Candidate, Preset, get_preset
 
 TANH = Architecture((4,), "tanh", bias=True, norm=True)
 RELU = Architecture((3,), "relu", bias=False, norm=False)
@@ -331,7 +333,62 @@ def test_presets_and_backbones_go_by_name() -> None:
     assert get_preset(PRESET) is PRESET
     assert PAPER.with_backbone("select") == PAPER
     assert [c.name for c in PAPER.with_backbone("tanh+ln").candidates] == ["tanh+ln"]
-    with pytest.raises(ValueError, match=r"unknown preset 'best'.*'default', 'paper'"):
+    with pytest.raises(ValueError, match=r"unknown preset 'best'.*'default', 'quick', 'paper'"):
         get_preset("best")
+    nothing: Any = None
+    with pytest.raises(ValueError, match=r"unknown preset None"):
+        inspect.unwrap(get_preset)(nothing)
     with pytest.raises(ValueError, match=r"preset 'paper' has no backbone 'silu'.*'relu\+ln'"):
         PAPER.with_backbone("silu")
+
+
+def test_steps_and_patience_replace_those_of_a_preset() -> None:
+    assert DEFAULT.with_schedule() is DEFAULT
+    changed = DEFAULT.with_schedule(steps=7, patience=3)
+    assert changed.schedule == replace(DEFAULT.schedule, steps=7, patience=3)
+    # Steps that a user asks for are not stretched, however many windows there are.
+    assert changed.schedule_for(10**6).steps == 7
+    patient = DEFAULT.with_schedule(patience=3)
+    assert patient.schedule_for(10**6).steps == DEFAULT.schedule_for(10**6).steps
+    assert PAPER.with_schedule(patience=3).schedule.steps == PAPER.schedule.steps
+
+
+@pytest.mark.parametrize("wrong", [2.5, "long", True, -1, [3]])
+@pytest.mark.parametrize("name", ["steps", "patience"])
+def test_steps_and_patience_are_whole_numbers(name: str, wrong: Any) -> None:
+    with pytest.raises(ValueError, match=rf"{name} must be a whole number >= 1, got"):
+        inspect.unwrap(Preset.with_schedule)(DEFAULT, **{name: wrong})
+
+
+def test_the_quick_preset_tries_less_of_the_same() -> None:
+    assert get_preset("quick") is QUICK
+    assert set(QUICK.candidates) < set(DEFAULT.candidates)
+    assert QUICK.starts < DEFAULT.starts
+    assert QUICK.schedule.steps < DEFAULT.schedule.steps
+    runs = [len(preset.candidates) * preset.starts for preset in (QUICK, DEFAULT)]
+    assert 3 * runs[0] * QUICK.schedule.steps < runs[1] * DEFAULT.schedule.steps
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"name": 3}, "Preset: name must be text, got 3"),
+        ({"candidates": None}, "Preset 'paper': candidates must be a tuple of Candidate, got None"),
+        ({"candidates": ()}, "candidates must hold at least one Candidate"),
+        ({"candidates": ("relu",)}, "candidates must be a tuple of Candidate, got 'relu'"),
+        ({"schedule": 100}, "schedule must be a Schedule, got 100"),
+        ({"schedule": {"steps": 3}}, "schedule must be a Schedule"),
+        ({"cov_floor": None}, "cov_floor must be a number >= 0, got None"),
+        ({"cov_floor": -1.0}, "cov_floor must be a number >= 0, got -1.0"),
+        ({"scale_targets": "yes"}, "scale_targets must be True or False, got 'yes'"),
+        ({"min_passes": 0.5}, "min_passes must be a whole number >= 0, got 0.5"),
+        ({"starts": 0}, "starts must be a whole number >= 1, got 0"),
+        ({"committee": 0}, "committee must be a whole number >= 1, got 0"),
+        ({"begin": None}, "begin must be a Start, got None"),
+    ],
+)
+def test_a_preset_refuses_what_it_cannot_use(wrong: dict[str, Any], says: str) -> None:
+    fields = {f.name: getattr(PAPER, f.name) for f in dataclasses.fields(PAPER)}
+    with pytest.raises(ValueError, match=says):
+        unguarded(Preset, **{**fields, **wrong})
+    assert unguarded(Preset, **{**fields, "candidates": list(PAPER.candidates)}) == PAPER

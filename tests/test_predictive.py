@@ -71,6 +71,24 @@ def test_gaussian_tails_are_right_where_naive_forms_give_zero() -> None:
     np.testing.assert_allclose(law.quantile(law.cdf(z)).diagonal(), z, rtol=1e-12)
 
 
+def test_what_lies_above_keeps_its_digits_where_one_minus_the_cdf_has_none() -> None:
+    z = np.array([-2.0, 0.0, 8.5, 12.0, 37.0])
+    law = GaussianLaw(np.full(5, 1.0), np.full(5, 2.0))
+    above = law.sf(1.0 + 2.0 * z)
+    np.testing.assert_allclose(above, [0.5 * math.erfc(t / math.sqrt(2)) for t in z], 1e-11)
+    assert (above > 0.0).all()
+    assert np.isnan(law.sf([1.0, np.nan, 2.0, 3.0, 4.0])[1])
+    tail = np.log([1.0, 1e-30, 1e-40])
+    ordinal = OrdinalLaw(np.stack([tail, tail]))
+    np.testing.assert_allclose(ordinal.sf(0), 1e-30 + 1e-40, rtol=1e-14)
+    np.testing.assert_allclose(ordinal.sf([1, 2]), [1e-40, 0.0], rtol=1e-14)
+    assert EventLaw(np.log([[1.0 - 1e-12, 1e-12]])).sf(0)[0] == pytest.approx(1e-12, rel=1e-13)
+    for law_ in (ORDINAL, EVENT):
+        for r in range(law_.num_classes):
+            np.testing.assert_allclose(law_.sf(r) + law_.cdf(r), 1.0, rtol=1e-12)
+    assert np.isnan(ORDINAL.sf(-1)).all()
+
+
 def test_quantile_and_interval_follow_the_shape_of_the_level() -> None:
     p = np.array([0.1, 0.5, 0.9])
     table = GAUSSIAN.quantile(p)
@@ -364,6 +382,44 @@ def test_frames_have_one_row_a_forecast() -> None:
     np.testing.assert_array_equal(EVENT.to_frame()["prob"], EVENT.prob)
 
 
+@pytest.mark.parametrize("law", LAWS, ids=kind)
+def test_a_law_is_no_array(law: Law) -> None:
+    what = "law.mean, law.quantile(p)" if law is GAUSSIAN else "law.probs, law.mode"
+    for ask in (np.asarray, np.array, lambda law: np.asarray(law, dtype=float)):
+        with pytest.raises(TypeError) as caught:
+            ask(law)
+        assert str(caught.value) == (
+            f"a {kind(law)} holds 7 distributions, which are no array: ask for {what}, "
+            "law.sample(n, seed=0) or law.to_frame()"
+        )
+
+
+@pytest.mark.parametrize("law", LAWS, ids=kind)
+def test_a_table_has_the_index_that_the_law_was_given(law: Any) -> None:
+    assert law.index is None
+    assert isinstance(law.to_frame().index, pd.RangeIndex)
+    when = pd.date_range("2024-01-01", periods=N, freq="h", name="when")
+    placed = law._at_index(when)
+    assert law.index is None
+    assert placed.to_frame().index is when
+    for index in (slice(2, 5), [3, 1], 4, np.arange(N) > 3):
+        part = placed[index]
+        np.testing.assert_array_equal(part.to_frame().index, np.atleast_1d(when[index]))
+        np.testing.assert_array_equal(part.to_frame(), law[index].to_frame())
+    np.testing.assert_array_equal(mix([placed, placed]).index, when)
+    assert mix([placed, law]).index is None
+
+
+@pytest.mark.parametrize(("sign", "digits"), [(1, 401), (-1, 401), (1, 5001)])
+def test_an_integer_that_no_float_holds_is_refused_by_its_place(sign: int, digits: int) -> None:
+    huge = sign * 10 ** (digits - 1)
+    y: Any = [0.0, 1, huge, None, 0, 0, 0]
+    with pytest.raises(ValueError, match=f"y has a whole number of {digits} digits at position 2"):
+        GAUSSIAN.log_prob(y)
+    with pytest.raises(ValueError, match="which no float holds"):
+        class_labels(huge, N, R)
+
+
 def test_repr_is_short() -> None:
     assert [repr(law) for law in LAWS[:2]] == ["GaussianLaw(N=7)", "OrdinalLaw(N=7)"]
 
@@ -399,6 +455,62 @@ def test_discrete_samples_follow_the_masses(law: DiscreteLaw) -> None:
     statistic = np.sum((counts - expected) ** 2 / expected)
     assert stats.chi2.sf(statistic, N * (law.num_classes - 1)) > 1e-3
     assert set(np.unique(draws)) <= set(range(law.num_classes))
+
+
+@pytest.mark.parametrize("law", LAWS, ids=kind)
+def test_draws_come_from_a_seed_or_a_key(law: Law) -> None:
+    key = jax.random.key(5)
+    want = law.sample(key, 3)  # the call of version 0.1
+    assert want.shape == (3, N)
+    for found in (
+        law.sample(3, key=key),
+        law.sample(key, n=3),
+        law.sample(n=3, key=key),
+        law.sample(3, seed=5),
+        law.sample(3, 5),
+        law.sample(n=3, seed=5),
+        law.sample(jax.random.PRNGKey(5), 3),
+    ):
+        np.testing.assert_array_equal(found, want)
+    whole: Any = np.int64(3)
+    np.testing.assert_array_equal(law.sample(whole), law.sample(3, seed=0))
+    assert (law.sample(20, seed=1) != law.sample(20, seed=2)).any()
+
+
+def test_the_draws_of_a_key_are_those_of_version_one() -> None:
+    key = jax.random.key(7)
+    noise = np.asarray(jax.random.normal(key, (4, N)), np.float64)
+    np.testing.assert_array_equal(GAUSSIAN.sample(key, 4), MEAN + SD * noise)
+    classes = jax.random.categorical(key, np.log(PROBS), shape=(4, N), mode="high")
+    np.testing.assert_array_equal(CATEGORICAL.sample(key, 4), classes)
+
+
+@pytest.mark.parametrize(
+    ("given", "named", "says"),
+    [
+        ((), {}, "n must be a number of draws >= 0, got None"),
+        ((2.5,), {}, "n must be a number of draws >= 0, got 2.5"),
+        ((-1,), {}, "got -1"),
+        ((True,), {}, "got True"),
+        ((3,), {"seed": -1}, r"seed must be a whole number from 0 to 2\*\*32 - 1, got -1"),
+        ((3,), {"seed": None}, "seed must be a whole number"),
+        ((3, np.random.default_rng(0)), {}, "seed must be a whole number"),
+        ((3,), {"key": 5}, "key must be one key of jax.random, got 5"),
+        ((jax.random.split(jax.random.key(0), 2), 3), {}, "n must be a number of draws"),
+        ((3,), {"seed": 1, "key": jax.random.key(0)}, "a seed and a key"),
+        ((jax.random.key(0),), {}, "n must be a number of draws"),
+        ((3, 4, 5), {}, "3 arguments"),
+        ((3,), {"n": 3}, r"1 arguments and \['n'\] by name"),
+        ((3,), {"random_state": 3}, r"\['random_state'\] by name"),
+    ],
+)
+def test_wrong_arguments_of_sample_are_told_in_one_sentence(
+    given: tuple, named: dict, says: str
+) -> None:
+    with pytest.raises(ValueError, match=says) as caught:
+        GAUSSIAN.sample(*given, **named)
+    assert "sample(n, seed=0)" in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_impossible_classes_are_never_drawn() -> None:

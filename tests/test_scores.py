@@ -30,21 +30,21 @@ CASES: dict[str, tuple[Law, np.ndarray]] = {
     "categorical": (CATEGORICAL, Y_CLASS),
 }
 ELEMENTWISE: list[tuple[str, Callable]] = [
-    ("gaussian", scores.log_score),
+    ("gaussian", scores.nll),
     ("gaussian", scores.crps),
     ("gaussian", scores.squared_error),
     ("gaussian", scores.pit),
     ("gaussian", lambda law, y: scores.covered(law, y, 0.7)),
-    ("event", scores.log_score),
+    ("event", scores.nll),
     ("event", scores.brier),
     ("event", scores.rps),
     ("event", scores.accuracy),
     ("event", lambda law, y: scores.pit(law, y, jax.random.key(0))),
-    ("ordinal", scores.log_score),
+    ("ordinal", scores.nll),
     ("ordinal", scores.rps),
     ("ordinal", scores.accuracy),
     ("ordinal", lambda law, y: scores.pit(law, y, jax.random.key(0))),
-    ("categorical", scores.log_score),
+    ("categorical", scores.nll),
     ("categorical", scores.accuracy),
 ]
 METRICS = {
@@ -58,13 +58,19 @@ METRICS = {
 # Each score against its definition
 
 
-def test_log_score_is_the_negative_log_density_in_nats() -> None:
+def test_the_old_name_of_the_nll_warns() -> None:
+    with pytest.warns(DeprecationWarning, match=r"it is scores\.nll now"):
+        old = scores.log_score(GAUSSIAN, Y_REAL)
+    np.testing.assert_array_equal(old, scores.nll(GAUSSIAN, Y_REAL))
+
+
+def test_nll_is_the_negative_log_density_in_nats() -> None:
     expected = -stats.norm.logpdf(Y_REAL, MEAN, SD)
-    np.testing.assert_allclose(scores.log_score(GAUSSIAN, Y_REAL), expected, rtol=1e-12)
+    np.testing.assert_allclose(scores.nll(GAUSSIAN, Y_REAL), expected, rtol=1e-12)
     expected = [-math.log(PROBS[n, Y_CLASS[n]]) for n in range(N)]
-    np.testing.assert_allclose(scores.log_score(ORDINAL, Y_CLASS), expected, rtol=1e-12)
+    np.testing.assert_allclose(scores.nll(ORDINAL, Y_CLASS), expected, rtol=1e-12)
     far = GaussianLaw([0.0], [1.0])
-    assert scores.log_score(far, [1e5])[0] == pytest.approx(5e9 + 0.5 * math.log(2 * math.pi))
+    assert scores.nll(far, [1e5])[0] == pytest.approx(5e9 + 0.5 * math.log(2 * math.pi))
 
 
 def test_crps_against_quadrature() -> None:
@@ -114,7 +120,7 @@ def test_accuracy_asks_for_the_likeliest_class() -> None:
     np.testing.assert_array_equal(scores.accuracy(EVENT, Y_EVENT), (EVENT.prob > 0.5) == Y_EVENT)
 
 
-@pytest.mark.parametrize("score", [scores.log_score, scores.rps])
+@pytest.mark.parametrize("score", [scores.nll, scores.rps])
 def test_the_truth_scores_best_in_expectation(score: Callable) -> None:
     def expected_score(law: OrdinalLaw) -> np.ndarray:
         return np.sum([PROBS[:, r] * score(law, r) for r in range(R)], axis=0)
@@ -215,7 +221,7 @@ def test_labels_of_another_length_are_refused(case: str, score: Callable) -> Non
 
 
 @pytest.mark.parametrize(
-    "score", [scores.brier, scores.rps, scores.accuracy, scores.log_score], ids=lambda f: f.__name__
+    "score", [scores.brier, scores.rps, scores.accuracy, scores.nll], ids=lambda f: f.__name__
 )
 def test_labels_out_of_range_are_refused_and_not_scored(score: Callable) -> None:
     with pytest.raises(ValueError, match=r"y\[3\] = 2 is no class.*integers 0 to 1"):

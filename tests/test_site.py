@@ -164,6 +164,21 @@ def test_the_reference_has_every_public_name(site: Path, pages: dict[Path, Page]
     assert not set(scrollmt.__all__) - linked, "name them in docs/reference/index.md"
 
 
+def test_the_glossary_has_every_word_and_every_guide_leads_to_it() -> None:
+    rows = re.findall(r"^\| ([^|]+) \| .+ \|$", (DOCS / "glossary.md").read_text("utf-8"), re.M)
+    words = {word.strip("` ") for row in rows for word in row.split(",")}
+    asked = (
+        "law belief head lead origin regime window backbone preset calibration skill climatology "
+        "persistence PIT coverage nats embargo task history stride event band candidate committee "
+        "ensemble backtest NLL CRPS quantile interval recipe oracle patience"
+    )
+    assert set(asked.split()) - words == set()
+    assert len(rows) - 5 == len(set(rows) - {"word"}), "a word is explained twice"
+    pages = [DOCS / "index.md", *sorted((DOCS / "guide").glob("*.md"))]
+    lacking = [p.name for p in pages if "glossary.md)" not in p.read_text(encoding="utf-8")]
+    assert not lacking
+
+
 def test_the_design_names_every_room() -> None:
     table = (DOCS / "design.md").read_text(encoding="utf-8").split("## Rooms")[1].split("\n## ")[0]
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]

@@ -94,6 +94,17 @@ def test_a_loaded_model_is_the_saved_one(fitted: Forecaster, saved: Path) -> Non
     assert_same(numbers(clone(back).fit(*tables()), NEW), numbers(fitted, NEW))
 
 
+def test_steps_and_patience_are_saved_and_older_folders_have_none(
+    saved: Path, tmp_path: Path
+) -> None:
+    older = load(saved)
+    assert {"steps", "patience"}.isdisjoint(read_json(saved)["estimator"])
+    assert (older.steps, older.patience) == (None, None)
+    older.set_params(preset="quick", steps=np.int64(12), patience=4).save(tmp_path / "new")
+    back = load(tmp_path / "new")
+    assert (back.preset, back.steps, back.patience) == ("quick", 12, 4)
+
+
 def test_a_loaded_model_saves_to_the_same_folder(saved: Path, tmp_path: Path) -> None:
     again = tmp_path / "again"
     load(saved).save(again)

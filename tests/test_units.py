@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 from scipy.integrate import quad
@@ -27,6 +28,9 @@ def test_a_law_of_logarithms_is_log_normal() -> None:
     x = np.array([2.0, 0.4, 60.0])
     np.testing.assert_allclose(law.log_prob(x), truth.logpdf(x), rtol=1e-12)
     np.testing.assert_allclose(law.cdf(x), truth.cdf(x), rtol=1e-12)
+    far = np.exp(LAW.mean + 12.0 * LAW.sd)
+    np.testing.assert_allclose(law.sf(far), truth.sf(far), rtol=1e-9)
+    np.testing.assert_array_equal(law.sf(-1.0), 1.0)
     np.testing.assert_allclose(law.median, truth.median(), rtol=1e-12)
     for p in (0.01, 0.5, 0.999):
         np.testing.assert_allclose(law.quantile(p), truth.ppf(p), rtol=1e-12)
@@ -88,6 +92,16 @@ def test_draws_follow_the_quantiles() -> None:
     levels = np.arange(1, 20) / 20
     shares = np.mean(draws[:, :, None] <= law.quantile(levels), axis=0)
     np.testing.assert_allclose(shares, np.broadcast_to(levels, (3, 19)), atol=0.018)
+
+
+def test_the_index_stays_in_other_units() -> None:
+    law = original_units(LAW._at_index(pd.Index([*"abc"])), at_lead("x").log())
+    assert isinstance(law, TransformedLaw)
+    assert list(law.to_frame().index) == [*"abc"]
+    assert list(law[1:].to_frame().index) == [*"bc"]
+    np.testing.assert_array_equal(law.sample(5, seed=2), law.sample(jax.random.key(2), 5))
+    with pytest.raises(TypeError, match=r"law\.median, law\.quantile\(p\), law\.sample"):
+        np.asarray(law)
 
 
 def test_rows_frames_and_mixtures() -> None:

@@ -1,13 +1,16 @@
 """Windows: every cell against a plain loop, gap rules, time checks, labels without leakage."""
 
+import inspect
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 
+from helpers import unguarded
 from scrollmt.heads import Event, Gaussian, Ordinal
 from scrollmt.inputs import Input, calendar, current, lags, one_hot
 from scrollmt.observables import Bands, Observable, at_lead, over_window
@@ -591,3 +594,42 @@ def test_errors_teach(call, message: str) -> None:
 def test_an_unreduced_window_is_not_a_question() -> None:
     with pytest.raises(Exception, match=r"Question 'x'|Span"):
         Windowing(history=1, lead=1).cut(table(), {"x": over_window("x")})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ((lags, ["a", "b"]), r"takes the name of a column, got \['a', 'b'\].*\[lags\('a'\), lags"),
+        ((lags, 3), "takes the name of a column, got 3"),
+        ((lags, "x", "12"), r"lags\('x'\): steps must be a count such as 3.*got '12'"),
+        ((lags, "x", 2.5), r"steps must be a count such as 3.*got 2\.5"),
+        ((lags, "x", [1.7]), r"steps must be a count such as 3.*got \[1\.7\]"),
+        ((lags, "x", True), "steps must be a count such as 3.*got True"),
+        ((current, ["a", "b"]), r"takes the name of a column.*write current\('a', 'b'\)"),
+        ((one_hot, ["a"]), r"takes the name of a column, got \['a'\]"),
+        ((one_hot, "a", 3), r"one_hot\('a'\): categories must be a list, got 3"),
+        ((calendar, ["hour"]), r"takes \['hour', .*got \[\['hour'\]\]"),
+        ((Windowing, 2, None, None, 3), r"leads must be a list such as \[1, 6, 24\].*got 3"),
+        ((Windowing, 2, None, None, "12"), r"leads must be a list.*got '12'"),
+    ],
+)
+def test_arguments_of_a_wrong_type_are_told_in_one_sentence(call: tuple, message: str) -> None:
+    function, *arguments = call
+    make = unguarded if isinstance(function, type) else inspect.unwrap(function)
+    with pytest.raises(ValueError, match=message):
+        make(*([function] if make is unguarded else []), *arguments)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (["x"], r"inputs: 'x' is text, not an input; write lags\('x'\).*current\('x'\)"),
+        ("x", r"inputs must be a list such as \[lags\('x'\).*got 'x'"),
+        (lags("x"), r"inputs must be a list such as \[lags\('x'\).*got Lags"),
+        ([lags("x"), 3], "inputs must be a list.*got 3 in it"),
+    ],
+)
+def test_inputs_of_a_wrong_type_are_told_in_one_sentence(inputs: Any, message: str) -> None:
+    cut_unguarded = inspect.unwrap(Windowing.cut)
+    with pytest.raises(ValueError, match=message):
+        cut_unguarded(Windowing(history=2, lead=1), table(), QUESTIONS, inputs)

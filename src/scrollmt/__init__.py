@@ -1,21 +1,32 @@
-"""Forecast several observables of a noisy system at once, each with a calibrated law."""
+"""Forecast several observables of a noisy system at once, each with a calibrated law.
 
-from scrollmt.answers import tidy
-from scrollmt.backtests import Backtest, backtest
-from scrollmt.forecaster import Forecaster, load
-from scrollmt.frozen import frozen
-from scrollmt.heads import Categorical, Event, Gaussian, Ordinal
-from scrollmt.inputs import calendar, current, lags, one_hot
-from scrollmt.joint import JointLaw
-from scrollmt.likelihoods import Censored, Count, Poisson, StudentT
-from scrollmt.model import Model, rescale_task
-from scrollmt.objective import composed, data_terms, shared_cavity
-from scrollmt.observables import at_lead, over_window
-from scrollmt.predictive import EventLaw, GaussianLaw, OrdinalLaw, mix
-from scrollmt.presets import Preset
-from scrollmt.splits import chronological_split, random_split, rolling_origins
-from scrollmt.units import TransformedLaw, original_units
-from scrollmt.windows import Windowing
+Names are imported when they are first used: JAX, scikit-learn and pandas take seconds, and
+`scrollmt --help` needs none of them.
+"""
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from scrollmt.answers import tidy
+    from scrollmt.backtests import Backtest, backtest
+    from scrollmt.forecaster import Forecaster, load
+    from scrollmt.frozen import frozen
+    from scrollmt.heads import Categorical, Event, Gaussian, Ordinal
+    from scrollmt.inputs import calendar, current, lags, one_hot
+    from scrollmt.joint import JointLaw
+    from scrollmt.likelihoods import Censored, Count, Poisson, StudentT
+    from scrollmt.model import Model, rescale_task
+    from scrollmt.objective import composed, data_terms, shared_cavity
+    from scrollmt.observables import at_lead, over_window
+    from scrollmt.predictive import EventLaw, GaussianLaw, OrdinalLaw, mix
+    from scrollmt.presets import Preset
+    from scrollmt.splits import chronological_split, random_split, rolling_origins
+    from scrollmt.units import TransformedLaw, original_units
+    from scrollmt.windows import Windowing
+
+    __version__: str
 
 __all__ = [
     "Backtest",
@@ -56,3 +67,45 @@ __all__ = [
     "shared_cavity",
     "tidy",
 ]
+
+# The same as above, for the run of the program; a test compares the two.
+_NAMES_BY_MODULE = {
+    "answers": ("tidy",),
+    "backtests": ("Backtest", "backtest"),
+    "forecaster": ("Forecaster", "load"),
+    "frozen": ("frozen",),
+    "heads": ("Categorical", "Event", "Gaussian", "Ordinal"),
+    "inputs": ("calendar", "current", "lags", "one_hot"),
+    "joint": ("JointLaw",),
+    "likelihoods": ("Censored", "Count", "Poisson", "StudentT"),
+    "model": ("Model", "rescale_task"),
+    "objective": ("composed", "data_terms", "shared_cavity"),
+    "observables": ("at_lead", "over_window"),
+    "predictive": ("EventLaw", "GaussianLaw", "OrdinalLaw", "mix"),
+    "presets": ("Preset",),
+    "splits": ("chronological_split", "random_split", "rolling_origins"),
+    "units": ("TransformedLaw", "original_units"),
+    "windows": ("Windowing",),
+}
+_MODULE_OF = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    value: Any
+    if name in _MODULE_OF:
+        value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    elif name == "__version__":
+        from importlib.metadata import version
+
+        value = version(__name__)
+    elif not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
+        # `import scrollmt` alone is enough for `scrollmt.scores.crps`.
+        value = import_module(f"{__name__}.{name}")
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "__version__"})

@@ -27,8 +27,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from scrollmt import fused
-
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": jax.nn.relu,
     "tanh": jnp.tanh,
@@ -325,11 +323,15 @@ class Dense(eqx.Module):
     ) -> tuple[Float[Array, "L N"], Float[Array, "S N"], Float[Array, "G N"]]:
         """What `Columns.read` gives for these windows, without their columns where that pays."""
         thin = len(self.weights) == 1 and self.biases is None
-        if not (thin and fused.pays(x, linear, square, roots)):
-            return self.columns(x).read(linear, square, roots, triangular=triangular)
-        act, eps = ACTIVATIONS[self.activation], LAYER_NORM_EPS if self.norm else None
-        none = jnp.zeros((0, x.shape[0]), x.dtype)
-        return fused.lines(act, eps, x, self.weights[0], linear), none, none
+        if thin and jax.default_backend() == "gpu":
+            # The kernel is written in an experimental part of JAX, which no CPU has to load.
+            from scrollmt import fused
+
+            if fused.pays(x, linear, square, roots):
+                act, eps = ACTIVATIONS[self.activation], LAYER_NORM_EPS if self.norm else None
+                none = jnp.zeros((0, x.shape[0]), x.dtype)
+                return fused.lines(act, eps, x, self.weights[0], linear), none, none
+        return self.columns(x).read(linear, square, roots, triangular=triangular)
 
     def columns(self, x: Float[Array, "N D"]) -> Columns:
         """The features of many windows; each layer reads the columns of the one before."""

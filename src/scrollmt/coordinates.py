@@ -11,7 +11,7 @@ here: whoever hands over a Dataset has imported xarray already.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from typing import Any
 
 import narwhals as nw
@@ -76,8 +76,11 @@ def index_of(rows: Any, unnamed: str = "row") -> pd.Index:
         return pd.RangeIndex(rows.sizes[dim], name=dim) if index is None else index
     index = row_labels(rows)
     if index is None:
-        columns = isinstance(rows, Mapping) and len(rows) > 0
-        return pd.RangeIndex(len(next(iter(rows.values())) if columns else rows), name=unnamed)
+        if isinstance(rows, Mapping) and len(rows) > 0:
+            rows = next(iter(rows.values()))
+        # What converts to an array need not have a length itself.
+        count = len(rows) if isinstance(rows, Sized) else len(np.asarray(rows))
+        return pd.RangeIndex(count, name=unnamed)
     if isinstance(index, pd.MultiIndex):
         names = [f"{unnamed}_{k}" if n is None else n for k, n in enumerate(index.names)]
         return index.set_names(names)

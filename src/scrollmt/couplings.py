@@ -113,12 +113,18 @@ def _dot(a: Sequence[Array], b: Sequence[Array]) -> Array:
     return sum((x * y for x, y in zip(a, b, strict=True)), start=jnp.zeros(()))
 
 
+def _members(group: Any) -> list[Any]:
+    """What a list holds; anything else is a list of itself, to be refused by name."""
+    return [group] if isinstance(group, str) or not isinstance(group, Iterable) else list(group)
+
+
 def read_groups(joint: Any, heads: Mapping[str, AbstractHead]) -> Groups:
     """One group of task names, or several, as a tuple of groups that can be coupled."""
     if joint is None:
         return ()
-    given: list[Any] = [joint] if isinstance(joint, str) else list(joint)
-    groups = (given,) if any(isinstance(one, str) for one in given) else tuple(map(list, given))
+    given = _members(joint)
+    one_group = any(isinstance(one, str) for one in given)
+    groups = (given,) if one_group else tuple(_members(one) for one in given)
     taken: set[str] = set()
     for group in groups:
         named = all(isinstance(name, str) for name in group)

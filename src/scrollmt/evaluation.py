@@ -50,7 +50,7 @@ class Scored:
         if self.asked is not None:
             shown = in_original_units(law, self.asked, self.y)
         found = scores.summarise(*shown, counted)
-        return found | {"nll": float(scores.average(scores.log_score(law, self.y), counted))}
+        return found | {"nll": float(scores.average(scores.nll(law, self.y), counted))}
 
 
 def evaluate(tasks: Mapping[str, Scored], overlap: int = 1) -> pd.DataFrame:
@@ -62,8 +62,8 @@ def evaluate(tasks: Mapping[str, Scored], overlap: int = 1) -> pd.DataFrame:
 
 
 def _row(task: Scored, overlap: int) -> dict[str, float]:
-    nll = scores.log_score(task.law, task.y)
-    against = {kind: scores.log_score(law, task.y) for kind, law in task.references.items()}
+    nll = scores.nll(task.law, task.y)
+    against = {kind: scores.nll(law, task.y) for kind, law in task.references.items()}
     means = {kind: float(scores.average(terms, task.weight)) for kind, terms in against.items()}
     row = task.summary(task.law) | means
     row["nll_se"] = error_of_mean(nll, task.weight, overlap)

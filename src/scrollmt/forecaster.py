@@ -24,14 +24,11 @@ import equinox as eqx
 import jax
 import numpy as np
 import pandas as pd
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
-from sklearn.utils import Tags
 
 from scrollmt import committee, evaluation, intake, judging, store, training
 from scrollmt.answers import Forecast
 from scrollmt.batches import Factory
-from scrollmt.beliefs import BELIEFS
 from scrollmt.couplings import read_groups
 from scrollmt.heads import AbstractHead
 from scrollmt.joint import Laws
@@ -40,10 +37,12 @@ from scrollmt.objective import Data
 from scrollmt.portfolio import Selection, joined, train
 from scrollmt.presets import Preset, get_preset
 from scrollmt.progress import ProgressLine
+from scrollmt.settings import read_heads, read_seeds
+from scrollmt.sklearn_api import AbstractEstimator
 from scrollmt.windows import Recipe, Windows
 
 
-class Forecaster(BaseEstimator):
+class Forecaster(AbstractEstimator):
     """Forecast several observables at once, each with a calibrated law.
 
     Parameters
@@ -51,8 +50,13 @@ class Forecaster(BaseEstimator):
     tasks : mapping of name to head
         What is asked: `Gaussian()` for a value, `Event()` for a yes/no, `Ordinal(R)` for one
         of R ordered bands.
-    preset : "default", "paper" or a `Preset`
-        How it is fitted. "paper" is the published protocol, for reproduction.
+    preset : "default", "quick", "paper" or a `Preset`
+        How it is fitted. "quick" tries less, for first looks; "paper" is the published protocol,
+        for reproduction.
+    steps, patience : int or None
+        How many optimisation steps at most, and after how many evaluations without a better
+        validation score training ends; None leaves them to the preset. Given steps are exact,
+        those of a preset grow with the number of windows.
     belief : "diag", "full" or "none"
         The covariance family of each task's last-layer weights.
     joint : names of Gaussian tasks, several groups of names, or None
@@ -130,6 +134,8 @@ class Forecaster(BaseEstimator):
         tasks: Mapping[str, AbstractHead],
         *,
         preset: str | Preset = "default",
+        steps: int | None = None,
+        patience: int | None = None,
         belief: str = "diag",
         joint: Any = None,
         backbone: str | Backbone | Factory = "select",
@@ -143,6 +149,8 @@ class Forecaster(BaseEstimator):
     ):
         self.tasks = tasks
         self.preset = preset
+        self.steps = steps
+        self.patience = patience
         self.belief = belief
         self.joint = joint
         self.backbone = backbone
@@ -184,7 +192,7 @@ class Forecaster(BaseEstimator):
     def _settings(self) -> tuple[dict[str, AbstractHead], Preset, Backbone | Factory | None]:
         """Heads, preset and a backbone of the user's own, in JAX's current precision."""
         heads = {name: training.in_current_precision(head) for name, head in self._heads().items()}
-        preset = get_preset(self.preset)
+        preset = get_preset(self.preset).with_schedule(self.steps, self.patience)
         if isinstance(self.backbone, str):
             return heads, preset.with_backbone(self.backbone), None
         return heads, preset, training.in_current_precision(self.backbone)
@@ -346,14 +354,6 @@ class Forecaster(BaseEstimator):
         self._check_fitted()
         store.save_estimator(self, path)
 
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        tags.target_tags.multi_output = True
-        # A lone task takes a plain array; several are told apart by name.
-        tags.target_tags.single_output = isinstance(self.tasks, Mapping) and len(self.tasks) == 1
-        return tags
-
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
 
@@ -362,24 +362,10 @@ class Forecaster(BaseEstimator):
             raise NotFittedError("this Forecaster is not fitted yet; call fit(X, Y) first")
 
     def _heads(self) -> dict[str, AbstractHead]:
-        if not isinstance(self.tasks, Mapping) or not self.tasks:
-            raise ValueError(
-                "tasks must be a non-empty mapping of name to head, "
-                "such as {'state': Gaussian(), 'event': Event()}"
-            )
-        for name, head in self.tasks.items():
-            if not isinstance(name, str) or not isinstance(head, AbstractHead):
-                raise ValueError(
-                    f"task {name!r}: expected a text name and a head such as Gaussian(), "
-                    f"got {head!r}"
-                )
-        if self.belief not in BELIEFS:
-            raise ValueError(f"unknown belief {self.belief!r}; choose from {list(BELIEFS)}")
-        return dict(self.tasks)
+        return read_heads(self.tasks, self.belief)
 
     def _seeds(self) -> list[int]:
-        """One seed a member of the ensemble."""
-        return training.member_seeds(self.seed, self.ensemble, self.seeds)
+        return read_seeds(self.seed, self.ensemble, self.seeds)
 
     def _read(self, X: Any) -> tuple[np.ndarray, list[str] | None]:
         """Inputs (N, D) with the columns of the fit, and their names."""

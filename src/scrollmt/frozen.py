@@ -14,8 +14,10 @@ broadcast against them, so that levels (L, 1) give quantiles (L, N).
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from functools import singledispatch
+from types import ModuleType
 from typing import Any, final
 
 import jax
@@ -42,7 +44,7 @@ class FrozenLaw:
         return self._ask(lambda law, flat: law.cdf(flat), x)
 
     def sf(self, x: Any) -> np.ndarray:
-        return 1.0 - self.cdf(x)
+        return self._ask(lambda law, flat: law.sf(flat), x)
 
     def ppf(self, q: Any) -> np.ndarray:
         return self._ask(_quantiles, q)
@@ -131,6 +133,9 @@ class FrozenClasses(FrozenMass):
     def cdf(self, x: Any) -> np.ndarray:
         return self._ask(_class_cdf, x)
 
+    def sf(self, x: Any) -> np.ndarray:
+        return self._ask(_class_sf, x)
+
 
 def _log_mass(law: OrderedLaw, k: np.ndarray) -> np.ndarray:
     # A law takes a negative class for a missing label; here it is a number without mass.
@@ -142,6 +147,11 @@ def _log_mass(law: OrderedLaw, k: np.ndarray) -> np.ndarray:
 def _class_cdf(law: OrderedLaw, x: np.ndarray) -> np.ndarray:
     below = np.clip(np.floor(x), 0.0, law.num_classes - 1)
     return np.where(x < 0.0, 0.0, law.cdf(below))
+
+
+def _class_sf(law: OrderedLaw, x: np.ndarray) -> np.ndarray:
+    below = np.clip(np.floor(x), 0.0, law.num_classes - 1)
+    return np.where(x < 0.0, 1.0, law.sf(below))
 
 
 @singledispatch
@@ -182,3 +192,14 @@ def _(law: TransformedLaw) -> FrozenLaw:
     inner = frozen(law.law)
     has_density = isinstance(law.law, GaussianLaw) or isinstance(inner, FrozenDensity)
     return FrozenDensity(law) if has_density else FrozenLaw(law)
+
+
+@final
+class _CallableModule(ModuleType):
+    """`scrollmt.frozen` is the function, but importing this module by its path hides that name."""
+
+    def __call__(self, law: Law) -> Any:
+        return frozen(law)
+
+
+sys.modules[__name__].__class__ = _CallableModule

@@ -20,6 +20,7 @@ from typing import Any, final
 import numpy as np
 import pandas as pd
 
+from scrollmt.arguments import is_whole, read_list, shown
 from scrollmt.series import Series
 from scrollmt.transforms import Transform, Transformable
 
@@ -38,11 +39,15 @@ def lags(column: str, steps: int | Sequence[int] | None = None) -> Lags:
     ``steps``: how many of the latest, or which distances back from t (0 is t itself); by
     default the whole history of the windowing.
     """
+    _check_column("lags", column)
     if steps is None:
         return Lags(column)
-    if isinstance(steps, int | np.integer):
-        steps = range(int(steps) - 1, -1, -1)
-    chosen = tuple(int(step) for step in steps)
+    given: Any = range(int(steps) - 1, -1, -1) if is_whole(steps) else steps  # type: ignore[arg-type]
+    wanted = "a count such as 3, or a list of whole numbers such as [0, 1, 24]"
+    listed = read_list(f"lags({column!r}): steps", given, wanted)
+    if not all(is_whole(step) for step in listed):
+        raise ValueError(f"lags({column!r}): steps must be {wanted}, got {shown(steps)}")
+    chosen = tuple(int(step) for step in listed)
     if not chosen or min(chosen) < 0 or len(set(chosen)) < len(chosen):
         raise ValueError(
             f"lags({column!r}): steps are a positive count, or different distances >= 0 back from "
@@ -55,6 +60,8 @@ def current(*columns: str) -> Current:
     """The values of ``columns`` at t."""
     if not columns:
         raise ValueError("current(...) needs at least one column.")
+    for column in columns:
+        _check_column("current", column)
     return Current(tuple(columns))
 
 
@@ -64,8 +71,10 @@ def one_hot(column: str, categories: Sequence[Any] | None = None) -> OneHot:
     Categories are the given ones, or those that the series holds, sorted, and stay fixed from
     then on: another one is an error.
     """
+    _check_column("one_hot", column)
     if categories is None:
         return OneHot(column)
+    categories = read_list(f"one_hot({column!r}): categories", categories, "a list")
     if not len(categories) or len(set(categories)) < len(categories):
         raise ValueError(f"one_hot({column!r}): categories must differ, got {list(categories)}.")
     return OneHot(column, tuple(np.asarray(categories, dtype=object).tolist()))
@@ -73,10 +82,40 @@ def one_hot(column: str, categories: Sequence[Any] | None = None) -> OneHot:
 
 def calendar(*parts: str) -> Calendar:
     """Sine and cosine of parts of the date at t: hour, weekday, month, dayofyear."""
-    unknown = [part for part in parts if part not in _CALENDAR]
+    unknown = [part for part in parts if not isinstance(part, str) or part not in _CALENDAR]
     if unknown or not parts:
         raise ValueError(f"calendar(...) takes {list(_CALENDAR)}, got {list(parts)}.")
     return Calendar(tuple(parts))
+
+
+def _check_column(function: str, column: Any) -> None:
+    """Refuse what is no name of a column, a list of names above all."""
+    if isinstance(column, str):
+        return
+    example = f"[{function}('a'), {function}('b')]"
+    if function == "current":
+        example = "current('a', 'b')"
+    raise ValueError(
+        f"{function}(...) takes the name of a column, got {shown(column)}; for several columns "
+        f"write {example}."
+    )
+
+
+def read_inputs(given: Any) -> tuple[Input, ...]:
+    """The inputs of a windowing; text in the place of one is refused by the name to write."""
+    example = "[lags('x'), calendar('hour')]"
+    inputs = read_list("inputs", given, f"a list such as {example}")
+    if not inputs:
+        raise ValueError("inputs=[] leaves the model nothing to read; name at least one.")
+    for one in inputs:
+        if isinstance(one, str):
+            raise ValueError(
+                f"inputs: {one!r} is text, not an input; write lags({one!r}) for its past values, "
+                f"or current({one!r}) for the latest one."
+            )
+        if not isinstance(one, Input):
+            raise ValueError(f"inputs must be a list such as {example}, got {shown(one)} in it.")
+    return inputs
 
 
 class Input(abc.ABC):

@@ -16,10 +16,11 @@ Shapes: ``mean`` (N, J), ``cov`` (N, J, J), in NumPy float64; the columns stand 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self, final
+from typing import Any, ClassVar, Self, final
 
 import jax
 import numpy as np
@@ -27,7 +28,7 @@ import pandas as pd
 from jaxtyping import Float, PRNGKeyArray
 
 from scrollmt.coordinates import dataset, index_of
-from scrollmt.predictive import DiscreteLaw, GaussianLaw, Law, Numbers, real_labels
+from scrollmt.predictive import DiscreteLaw, EventLaw, GaussianLaw, Law, Numbers, real_labels
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 # Entries (i, j) and (j, i) that were computed apart differ by rounding, not by more than this.
@@ -43,6 +44,7 @@ Matrices = Float[np.ndarray, "N J J"]
 class JointLaw(Law):
     """y_n ~ N(mean_n, cov_n) over the tasks ``names``."""
 
+    _answers: ClassVar[str] = "law.mean, law.cov"
     names: tuple[str, ...]
     mean: Matrix
     cov: Matrices
@@ -118,12 +120,13 @@ class JointLaw(Law):
     def marginal(self, name: str) -> GaussianLaw:
         """The law of one task."""
         j = self._position(name)
-        return GaussianLaw(self.mean[:, j], self.sd[:, j])
+        return GaussianLaw(self.mean[:, j], self.sd[:, j])._at_index(self.index)
 
     def affine(self, offset: Numbers, scale: Numbers) -> Self:
         """The law of `offset + scale * y`, for offsets and scales > 0 of shape (J,)."""
         s = np.asarray(scale, np.float64)
-        return type(self)(self.names, np.asarray(offset) + s * self.mean, np.outer(s, s) * self.cov)
+        mean, cov = np.asarray(offset) + s * self.mean, np.outer(s, s) * self.cov
+        return type(self)(self.names, mean, cov)._at_index(self.index)
 
     def log_conditionals(self, Y: Any) -> Matrix:
         """log p(y_nj | y_n1 .. y_n,j-1) in nats; NaN where y_nj is missing.
@@ -149,12 +152,20 @@ class JointLaw(Law):
         terms = self.log_conditionals(Y)
         return np.where(np.isnan(terms).all(axis=1), np.nan, np.nansum(terms, axis=1))
 
-    def log_score(self, Y: Any) -> Vector:
-        """-log p(y_n) of each row in nats, as `scores.log_score`."""
+    def nll(self, Y: Any) -> Vector:
+        """-log p(y_n) of each row in nats, as `scores.nll`; lower is better."""
         return -self.log_prob(Y)
 
-    def sample(self, key: PRNGKeyArray, n: int) -> Float[np.ndarray, "n N J"]:
-        """(n, N, J) draws, in the precision that JAX is set to."""
+    def log_score(self, Y: Any) -> Vector:
+        """Deprecated name of `nll`."""
+        warnings.warn(
+            "JointLaw.log_score is deprecated and ends with version 0.3; it is JointLaw.nll now",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return self.nll(Y)
+
+    def _sample(self, key: PRNGKeyArray, n: int) -> Float[np.ndarray, "n N J"]:
         z = np.asarray(jax.random.normal(key, (n, *self.mean.shape)), np.float64)
         return self.mean + np.einsum("nij,snj->sni", self._factor, z)
 
@@ -167,7 +178,7 @@ class JointLaw(Law):
         for j, name in enumerate(self.names):
             for i, earlier in enumerate(self.names[:j]):
                 columns[f"corr_{earlier}_{name}"] = corr[:, i, j]
-        return pd.DataFrame(columns)
+        return self._table(columns)
 
     def __repr__(self) -> str:
         return f"JointLaw({', '.join(self.names)}, N={len(self)})"
@@ -210,8 +221,6 @@ class Laws(dict[str, Law]):
         coupled: Iterable[JointLaw] = (),
         index: pd.Index | None = None,
     ) -> None:
-        super().__init__(laws)
-        self.coupled = tuple(coupled)
         self.index = index_of(next(iter(laws.values()), ()) if index is None else index)
         for name, law in laws.items():
             if len(law) != len(self.index):
@@ -219,6 +228,8 @@ class Laws(dict[str, Law]):
                     f"the law of task {name!r} holds {len(law)} forecasts, and the index has "
                     f"{len(self.index)} entries; they must be as many"
                 )
+        super().__init__({name: law._at_index(self.index) for name, law in laws.items()})
+        self.coupled = tuple(law._at_index(self.index) for law in coupled)
 
     def joint(self, names: Sequence[str]) -> JointLaw:
         """The joint law of Gaussian tasks; those that were not coupled are independent."""
@@ -243,7 +254,8 @@ class Laws(dict[str, Law]):
             cov[:, here[:, None], here] = group.cov[:, there[:, None], there]
         for j, law in enumerate(margins):
             cov[:, j, j] = law.var
-        return JointLaw(tasks, np.stack([law.mean for law in margins], axis=1), cov)
+        means = np.stack([law.mean for law in margins], axis=1)
+        return JointLaw(tasks, means, cov)._at_index(self.index)
 
     def log_prob(self, Y: Mapping[str, Numbers]) -> dict[str, Vector]:
         """Log score of each label in nats, NaN where missing; the sum over tasks is the joint one.
@@ -255,13 +267,44 @@ class Laws(dict[str, Law]):
             terms |= dict(zip(group.names, group.log_conditionals(Y).T, strict=True))
         return terms
 
-    def to_frame(self, quantiles: Sequence[float] = QUANTILES) -> pd.DataFrame:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """The forecasts of a single task, (N,): means of a number, likeliest classes.
+
+        For tools such as the scorers of scikit-learn, which compare arrays.
+        """
+        if len(self) != 1:
+            raise TypeError(
+                f"laws of the tasks {list(self)} are no array: ask for one of them, such as "
+                "laws['name'].mean, or for laws.to_frame()"
+            )
+        (law,) = self.values()
+        return np.array(law._point(), dtype=dtype, copy=True if copy is None else copy)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(N,) of a single task, (N, K) of K tasks: what scikit-learn counts samples by."""
+        return (len(self.index),) if len(self) == 1 else (len(self.index), len(self))
+
+    def to_frame(
+        self, quantiles: Sequence[float] = QUANTILES, *, wide: bool = False
+    ) -> pd.DataFrame:
         """One tidy table with a row for each task and forecast: task, index, then numbers.
 
         ``mean``, ``sd`` and a quantile q0.05 .. for each level, of a number; ``prob_0`` .. for each
         class: of an event, prob_1 is the chance that it happens. Cells that do not suit a task
         are missing.
+
+        ``wide=True`` gives one row a forecast instead, with the index of the inputs: columns
+        a_mean, a_sd, a_q0.05 .. of a number a, b_prob of an event b, c_prob_0 .. of classes c.
         """
+        names = [f"q{p:g}" for p in dict.fromkeys(quantiles)]
+        if len(set(names)) < len(names):
+            raise ValueError(
+                f"two of the quantile levels {list(quantiles)} share the first six digits, and "
+                "with them the name of a column; leave one out"
+            )
+        if wide:
+            return self._wide(quantiles)
         where = {str(n): self.index.get_level_values(k) for k, n in enumerate(self.index.names)}
         frames = []
         for task, law in self.items():
@@ -275,6 +318,16 @@ class Laws(dict[str, Law]):
         moments = [c for c in ("mean", "sd") if c in table]
         levels = [c for c in dict.fromkeys(f"q{p:g}" for p in quantiles) if c in table]
         return table[["task", *where, *moments, *levels, *classes]]
+
+    def _wide(self, quantiles: Sequence[float]) -> pd.DataFrame:
+        columns: dict[str, np.ndarray] = {}
+        for task, law in self.items():
+            cells = {"prob": law.prob} if isinstance(law, EventLaw) else _numbers(law, quantiles)
+            columns |= {f"{task}_{name}": values for name, values in cells.items()}
+        clash = sorted(columns.keys() & {str(name) for name in self.index.names})
+        if clash:
+            raise ValueError(f"the index of the inputs is named {clash}, as a column is here")
+        return pd.DataFrame(columns, index=self.index)
 
     def to_xarray(self, quantiles: Sequence[float] = QUANTILES) -> Any:
         """A Dataset over the coordinate of the inputs; of a stacked grid, ``unstack`` is the grid.

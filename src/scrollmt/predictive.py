@@ -16,11 +16,10 @@ in, laws compute in NumPy float64. A label ``y`` is a scalar (the same for all f
 (N,). A missing label (NaN or None; for a discrete law any negative number too) gives NaN.
 """
 
-import abc
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TypeAlias, TypeVar, final
+from typing import Any, ClassVar, Self, final
 
 import jax
 import numpy as np
@@ -28,50 +27,44 @@ import pandas as pd
 from jaxtyping import Float, Int, PRNGKeyArray
 from scipy.special import logsumexp, ndtr, ndtri
 
+from scrollmt.laws.base import (
+    IntVector,
+    Law,
+    LawT,
+    Numbers,
+    Vector,
+    class_labels,
+    mix,
+    probabilities,
+    real_labels,
+)
+
+__all__ = [
+    "CategoricalLaw",
+    "DiscreteLaw",
+    "EventLaw",
+    "GaussianLaw",
+    "IntVector",
+    "Law",
+    "LawT",
+    "Matrix",
+    "Numbers",
+    "OrderedLaw",
+    "OrdinalLaw",
+    "Vector",
+    "central_z",
+    "class_labels",
+    "mix",
+    "probabilities",
+    "real_labels",
+]
+
 # Masses computed in float32 miss a sum of one by about 1e-6; more than this is another mistake.
 MASS_TOLERANCE = 1e-4
 # sd given in float32 makes sd**2 round by about 2e-7, relatively.
 VARIANCE_TOLERANCE = 1e-6
 
-Vector = Float[np.ndarray, " N"]
 Matrix = Float[np.ndarray, "N R"]
-IntVector = Int[np.ndarray, " N"]
-# What NumPy can read as numbers. Its own ArrayLike leaves out None, which a label may be, and
-# plain floats under a run-time checker.
-Numbers: TypeAlias = Any
-LawT = TypeVar("LawT", bound="Law")
-
-
-def real_labels(y: Numbers, n: int, name: str = "y") -> Vector:
-    """`y` as float64 of shape (n,); None and pandas' NA become NaN; a scalar is repeated."""
-    array = np.asarray(y)
-    if array.dtype == object:
-        kind = pd.api.types.infer_dtype(array.ravel(), skipna=True)
-        if kind not in ("integer", "floating", "mixed-integer-float", "boolean", "empty"):
-            raise ValueError(f"{name} must hold numbers, got {kind} values; encode them first")
-        array = np.where(pd.isna(array), np.nan, array)
-    if array.dtype.kind not in "biufO":
-        raise ValueError(f"{name} must hold numbers, got dtype {array.dtype}; encode them first")
-    if array.ndim > 0 and array.shape != (n,):
-        raise ValueError(
-            f"{name} has shape {array.shape}, but the law holds {n} forecasts: "
-            f"pass a scalar or shape ({n},), such as one column of a table"
-        )
-    return np.broadcast_to(array.astype(np.float64), (n,))
-
-
-def class_labels(y: Numbers, n: int, num_classes: int, name: str = "y") -> IntVector:
-    """`y` as classes 0 .. num_classes-1 of shape (n,), with -1 for every missing label."""
-    values = real_labels(y, n, name)
-    wrong = (values >= num_classes) | ((values >= 0.0) & (values != np.floor(values)))
-    if wrong.any():
-        row = int(np.flatnonzero(wrong)[0])
-        raise ValueError(
-            f"{name}[{row}] = {values[row]:g} is no class ({int(wrong.sum())} of {n} rows are "
-            f"none): classes are the integers 0 to {num_classes - 1}, and a missing label is "
-            f"NaN, None or negative"
-        )
-    return np.where(values >= 0.0, values, -1.0).astype(np.int64)
 
 
 def _set(law: Any, name: str, value: Numbers, ndim: int) -> np.ndarray:
@@ -86,53 +79,6 @@ def _set(law: Any, name: str, value: Numbers, ndim: int) -> np.ndarray:
     array.setflags(write=False)
     object.__setattr__(law, name, array)
     return array
-
-
-def probabilities(p: Numbers, name: str) -> np.ndarray:
-    array = np.asarray(p, dtype=np.float64)
-    if array.ndim > 1:
-        raise ValueError(f"{name} has shape {array.shape}: pass a scalar or a 1-d array")
-    if not np.all((array >= 0.0) & (array <= 1.0)):
-        raise ValueError(f"{name} = {array} must lie between 0 and 1")
-    return array
-
-
-class Law(abc.ABC):
-    """N forecasts of one task."""
-
-    @abc.abstractmethod
-    def __len__(self) -> int:
-        """N."""
-
-    @abc.abstractmethod
-    def _rows(self, rows: np.ndarray) -> Self: ...
-
-    @classmethod
-    @abc.abstractmethod
-    def _mix(cls, laws: Sequence[Any]) -> Self: ...
-
-    @abc.abstractmethod
-    def log_prob(self, y: Numbers) -> Vector:
-        """Log density (or log mass) of each label in nats; NaN where the label is missing."""
-
-    @abc.abstractmethod
-    def sample(self, key: PRNGKeyArray, n: int) -> np.ndarray:
-        """(n, N) draws, in the precision that JAX is set to."""
-
-    @abc.abstractmethod
-    def to_frame(self) -> pd.DataFrame:
-        """One row a forecast."""
-
-    def __getitem__(self, index: Any) -> Self:
-        """The law of some forecasts: an integer, slice, mask or array of rows; always a law."""
-        # Indexing the row numbers keeps NumPy's own rules and errors for every kind of index.
-        rows = np.asarray(np.arange(len(self))[index])
-        if rows.ndim > 1:
-            raise IndexError(f"a law has one axis, got an index of {rows.ndim} axes")
-        return self._rows(np.atleast_1d(rows))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(N={len(self)})"
 
 
 @final
@@ -210,7 +156,8 @@ class GaussianLaw(Law):
     def affine(self, offset: float, scale: float) -> Self:
         """The law of `offset + scale * y`, for scale > 0."""
         noise = None if self.noise_var is None else scale**2 * self.noise_var
-        return type(self)(offset + scale * self.mean, scale * self.sd, noise)
+        law = type(self)(offset + scale * self.mean, scale * self.sd, noise)
+        return law._at_index(self.index)
 
     def standardise(self, y: Numbers) -> Vector:
         """(y_n - mean_n) / sd_n."""
@@ -222,6 +169,10 @@ class GaussianLaw(Law):
     def cdf(self, y: Numbers) -> Vector:
         """P(Y_n <= y_n)."""
         return ndtr(self.standardise(y))
+
+    def sf(self, y: Numbers) -> Vector:
+        """P(Y_n > y_n), with all digits far to the right, where 1 - cdf has none."""
+        return ndtr(-self.standardise(y))
 
     def quantile(self, p: Numbers) -> np.ndarray:
         """(N,) for a scalar `p`, (N, len(p)) for a 1-d one; infinite at p = 0 and 1."""
@@ -237,14 +188,16 @@ class GaussianLaw(Law):
             return self.mean + self.sd * z
         return self.mean[:, None] + self.sd[:, None] * z
 
-    def sample(self, key: PRNGKeyArray, n: int) -> Float[np.ndarray, "n N"]:
-        """(n, N) draws, in the precision that JAX is set to."""
+    def _sample(self, key: PRNGKeyArray, n: int) -> Float[np.ndarray, "n N"]:
         return self.mean + self.sd * np.asarray(jax.random.normal(key, (n, len(self))), np.float64)
 
     def to_frame(self, level: float = 0.9) -> pd.DataFrame:
         """Columns mean, sd, lower, upper (the central interval at `level`)."""
         lower, upper = self.interval(level)
-        return pd.DataFrame({"mean": self.mean, "sd": self.sd, "lower": lower, "upper": upper})
+        return self._table({"mean": self.mean, "sd": self.sd, "lower": lower, "upper": upper})
+
+    def _point(self) -> Vector:
+        return self.mean
 
 
 def central_z(level: Numbers) -> np.ndarray:
@@ -256,6 +209,7 @@ def central_z(level: Numbers) -> np.ndarray:
 class DiscreteLaw(Law):
     """R buckets with log masses; what holds whether or not the buckets are ordered."""
 
+    _answers: ClassVar[str] = "law.probs, law.mode"
     log_probs: Matrix
 
     def __init__(self, log_probs: Numbers) -> None:
@@ -313,8 +267,7 @@ class DiscreteLaw(Law):
         picked = np.take_along_axis(table, np.maximum(labels, 0)[:, None], axis=1)[:, 0]
         return np.where(labels >= 0, picked, np.nan)
 
-    def sample(self, key: PRNGKeyArray, n: int) -> Int[np.ndarray, "n N"]:
-        """(n, N) draws of classes, in the precision that JAX is set to."""
+    def _sample(self, key: PRNGKeyArray, n: int) -> Int[np.ndarray, "n N"]:
         shape = (n, len(self))
         # JAX's default Gumbel noise is too coarse in float32 for classes rarer than about 1e-7.
         draws = jax.random.categorical(key, self.log_probs, shape=shape, mode="high")
@@ -323,7 +276,10 @@ class DiscreteLaw(Law):
     def to_frame(self) -> pd.DataFrame:
         """Columns prob_0 .. prob_{R-1}, and mode."""
         columns = {f"prob_{r}": self.probs[:, r] for r in range(self.num_classes)}
-        return pd.DataFrame({**columns, "mode": self.mode})
+        return self._table({**columns, "mode": self.mode})
+
+    def _point(self) -> IntVector:
+        return self.mode
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
@@ -340,6 +296,11 @@ class OrderedLaw(DiscreteLaw):
     def cdf(self, r: Numbers) -> Vector:
         """P(Y_n <= r_n) for a class r, scalar or (N,)."""
         return self._pick(self.cdfs, self.labels(r))
+
+    def sf(self, r: Numbers) -> Vector:
+        """P(Y_n > r_n) for a class r, scalar or (N,): the masses above it, added up."""
+        above = np.cumsum(self.probs[:, :0:-1], axis=1)[:, ::-1]
+        return self._pick(np.pad(above, ((0, 0), (0, 1))), self.labels(r))
 
     def quantile(self, p: Numbers) -> np.ndarray:
         """Smallest class with cdf >= p: (N,) for a scalar `p`, (N, len(p)) for a 1-d one."""
@@ -372,24 +333,10 @@ class EventLaw(OrderedLaw):
 
     def to_frame(self) -> pd.DataFrame:
         """Columns prob (the chance that the event happens) and mode."""
-        return pd.DataFrame({"prob": self.prob, "mode": self.mode})
+        return self._table({"prob": self.prob, "mode": self.mode})
 
 
 @final
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class CategoricalLaw(DiscreteLaw):
     """R classes without an order, log_probs (N, R)."""
-
-
-def mix(laws: Sequence[LawT]) -> LawT:
-    """Equal-weight ensemble of laws of one kind over the same N forecasts."""
-    members = list(laws)
-    if not members:
-        raise ValueError("mix: need at least one law")
-    kinds = sorted({type(law).__name__ for law in members})
-    if len(kinds) > 1:
-        raise ValueError(f"mix: the laws are of different kinds: {kinds}")
-    sizes = [len(law) for law in members]
-    if len(set(sizes)) > 1:
-        raise ValueError(f"mix: the laws hold different numbers of forecasts: {sizes}")
-    return members[0] if len(members) == 1 else type(members[0])._mix(members)

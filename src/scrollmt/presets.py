@@ -4,7 +4,7 @@ A preset is a portfolio of candidates that the validation score chooses among, a
 schedule, and the conventions for scales. `PAPER` is the published protocol
 (`app:details`) with its four backbones as candidates; `DEFAULT` is what a user gets: the
 same two layers throughout, with a ladder of backbone penalties, because some systems want
-all the capacity there is and others next to none.
+all the capacity there is and others next to none. `QUICK` is a part of it, for first looks.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from jaxtyping import PRNGKeyArray
 
+from scrollmt.arguments import check_number, check_type, check_whole, shown
 from scrollmt.backbone import PAPER_BACKBONES, PAPER_WIDTH, Dense
 from scrollmt.beliefs import NARROW, PAPER_COV_FLOOR, Start
 from scrollmt.fit import Schedule
@@ -73,6 +74,38 @@ class Preset:
     committee: int | None = None
     begin: Start = NARROW
     score_bound: float | None = None
+
+    def __post_init__(self) -> None:
+        where = f"Preset {self.name!r}"
+        check_type("Preset: name", self.name, str, "text")
+        check_type(f"{where}: candidates", self.candidates, (tuple, list), "a tuple of Candidate")
+        object.__setattr__(self, "candidates", tuple(self.candidates))
+        if not self.candidates:
+            raise ValueError(f"{where}: candidates must hold at least one Candidate")
+        for one in self.candidates:
+            check_type(f"{where}: candidates", one, Candidate, "a tuple of Candidate")
+        check_type(f"{where}: schedule", self.schedule, Schedule, "a Schedule")
+        check_type(f"{where}: scale_targets", self.scale_targets, bool, "True or False")
+        check_type(f"{where}: begin", self.begin, Start, "a Start")
+        check_number(f"{where}: cov_floor", self.cov_floor, 0.0)
+        check_whole(f"{where}: min_passes", self.min_passes, 0)
+        check_whole(f"{where}: starts", self.starts, 1)
+        if self.committee is not None:
+            check_whole(f"{where}: committee", self.committee, 1)
+
+    def with_schedule(self, steps: int | None = None, patience: int | None = None) -> Preset:
+        """Another number of steps, another patience; None keeps that of the preset.
+
+        Given steps are exact: they are not stretched for many windows.
+        """
+        preset = self
+        if steps is not None:
+            check_whole("steps", steps, 1)
+            preset = replace(preset, schedule=replace(preset.schedule, steps=steps), min_passes=0)
+        if patience is not None:
+            check_whole("patience", patience, 1)
+            preset = replace(preset, schedule=replace(preset.schedule, patience=patience))
+        return preset
 
     def with_backbone(self, name: str) -> Preset:
         """Only the candidates of one name, or all of them for `"select"`."""
@@ -145,12 +178,30 @@ DEFAULT = Preset(
     score_bound=20.0,
 )
 
-PRESETS = {preset.name: preset for preset in (DEFAULT, PAPER)}
+QUICK = replace(
+    DEFAULT,
+    name="quick",
+    candidates=tuple(c for c in DEFAULT.candidates if c.backbone_l2 in (1.0, 10.0, 100.0, 1000.0)),
+    schedule=replace(DEFAULT.schedule, steps=1500),
+    starts=1,
+    committee=2,
+)
+"""`DEFAULT` with less to choose from, for first looks: four of the six penalties, one start
+instead of two, two runs mixed for a task instead of three, 1500 steps instead of 2250.
+
+On 1,000 training windows of the demo's system (Lorenz-63, seeds 0 to 4) the test NLL, added over
+its three tasks, was 0.03 nats above that of `DEFAULT` on average (-0.005 to 0.066). Training took
+a quarter of the time; compiling, once in a process, takes as long.
+"""
+
+PRESETS = {preset.name: preset for preset in (DEFAULT, QUICK, PAPER)}
 
 
 def get_preset(preset: str | Preset) -> Preset:
     if isinstance(preset, Preset):
         return preset
-    if preset not in PRESETS:
-        raise ValueError(f"unknown preset {preset!r}; choose from {list(PRESETS)} or pass a Preset")
+    if not isinstance(preset, str) or preset not in PRESETS:
+        raise ValueError(
+            f"unknown preset {shown(preset)}; choose from {list(PRESETS)} or pass a Preset"
+        )
     return PRESETS[preset]

@@ -15,6 +15,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import equinox as eqx
@@ -24,6 +25,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Key
 
+from scrollmt.arguments import check_number, check_whole
 from scrollmt.objective import Data
 
 # A model, or what has its shape: training never looks inside.
@@ -71,7 +73,15 @@ class Schedule:
     clip: float | None = None
 
     def __post_init__(self) -> None:
-        if self.clip is not None and not self.clip > 0.0:
+        whole = {"steps": 1, "eval_every": 1, "patience": 1, "warmup": 0}
+        whole |= {} if self.batch_size is None else {"batch_size": 1}
+        for name, least in whole.items():
+            check_whole(f"Schedule: {name}", getattr(self, name), least)
+        check_number("Schedule: final_rate", self.final_rate, 0.0)
+        check_number("Schedule: eps", self.eps, 0.0)
+        for name in ("average", "b1", "b2"):
+            check_number(f"Schedule: {name}", getattr(self, name), 0.0, 1.0)
+        if self.clip is not None and not (isinstance(self.clip, Real) and self.clip > 0.0):
             raise ValueError(
                 f"clip is the longest gradient that is let through and must be > 0, "
                 f"got {self.clip}; None lets every gradient through"

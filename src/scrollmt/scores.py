@@ -2,7 +2,7 @@ r"""Scores of laws against labels: one value a forecast, reduced only where a na
 
 All are negatively oriented (lower is better) but for ``accuracy`` and ``coverage``:
 
-    log_score  -log p(y)                                                     nats
+    nll        -log p(y)                                                     nats
     crps       int (F(t) - 1{y <= t})^2 dt, closed form where there is one   units of y
     brier      (P(event) - y)^2, one term, between 0 and 1                   event
     rps        sum_{r<R-1} (P(Y <= r) - 1{y <= r})^2, between 0 and R-1      ordinal, event
@@ -21,6 +21,7 @@ Shapes: labels and elementwise scores are (N,). A missing label gives NaN and is
 every mean; with no label left, or no weight, a mean is NaN.
 """
 
+import warnings
 from collections.abc import Callable
 from functools import singledispatch
 from typing import Any
@@ -81,9 +82,19 @@ def average(values: Numbers, weight: Numbers = None) -> np.ndarray:
     return np.divide(total, mass, out=np.full_like(mass, np.nan), where=mass > 0.0)
 
 
-def log_score(law: Law, y: Numbers) -> Vector:
-    """-log p(y) in nats (the NLL of each forecast)."""
+def nll(law: Law, y: Numbers) -> Vector:
+    """-log p(y) in nats, the negative log likelihood of each forecast; lower is better."""
     return -law.log_prob(y)
+
+
+def log_score(law: Law, y: Numbers) -> Vector:
+    """Deprecated name of `nll`: `Forecaster.score` is a log score too, and higher is better."""
+    warnings.warn(
+        "scores.log_score is deprecated and ends with version 0.3; it is scores.nll now",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    return nll(law, y)
 
 
 @singledispatch
@@ -170,7 +181,7 @@ def squared_error(law: Law, y: Numbers) -> Vector:
 
 def brier(law: Law, y: Numbers) -> Vector:
     """(P(event) - y)^2."""
-    law = _as(EventLaw, law, "brier", "use rps for ordered classes, log_score for others")
+    law = _as(EventLaw, law, "brier", "use rps for ordered classes, nll for others")
     labels = law.labels(y)
     return _where_seen(labels, scoringrules.brier_score(labels == 1, law.prob, backend="numpy"))
 
@@ -235,7 +246,7 @@ def summarise(law: Law, y: Numbers, weight: Numbers = None) -> dict[str, float]:
     def mean(values: np.ndarray) -> float:
         return float(average(values, weight))
 
-    return {"nll": mean(log_score(law, y)), **metrics(law, y, mean, weight)}
+    return {"nll": mean(nll(law, y)), **metrics(law, y, mean, weight)}
 
 
 Mean = Callable[[np.ndarray], float]

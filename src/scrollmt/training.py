@@ -15,7 +15,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -171,21 +171,6 @@ def _parts(
             f"least {MIN_ROWS_TO_SPLIT}); pass validation=(X, Y) or more windows"
         )
     return intake.hold_out(rows, float(given), seed)
-
-
-def member_seeds(seed: Any, ensemble: Any, seeds: Any) -> list[int]:
-    """One seed a member of the ensemble, checked."""
-    if not isinstance(ensemble, Integral) or ensemble < 1:
-        raise ValueError(f"ensemble must be a whole number from 1 on, got {ensemble!r}")
-    if seeds is not None and (len(seeds) == 0 or ensemble != 1):
-        raise ValueError("give either ensemble=M or a non-empty seeds=[...], not both")
-    given = [seed] if seeds is None else [seed, *seeds]
-    for one in given:
-        if not isinstance(one, Integral) or not 0 <= int(one) < 2**32:
-            raise ValueError(f"seed must be a whole number from 0 to 2**32 - 1, got {one!r}")
-    if seeds is not None:
-        return [int(one) for one in seeds]
-    return [int(seed) + 1000 * k for k in range(ensemble)]
 
 
 def in_current_precision(tree: Any) -> Any:

@@ -2,7 +2,7 @@ r"""Laws in original units: what the law of a number ``y = T(x)`` says about x i
 
 For the increasing maps T of ``scrollmt.transforms`` (the identity included),
 
-    cdf_x(x) = cdf_y(T(x)),    quantile_x(p) = T^{-1}(quantile_y(p)),
+    cdf_x(x) = cdf_y(T(x)),    sf_x(x) = sf_y(T(x)),    quantile_x(p) = T^{-1}(quantile_y(p)),
     log p_x(x) = log p_y(T(x)) + log T'(x),    x_n = T^{-1}(y_n) for draws.
 
 Where y has a mass (a detection limit, a count) so has x, and no slope belongs to it. The median
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self, final
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
 import pandas as pd
@@ -36,8 +36,12 @@ _LEGENDRE = np.polynomial.legendre.leggauss(64)
 class TransformedLaw(Law):
     """N forecasts of x, given the law of ``transform(x)``."""
 
+    _answers: ClassVar[str] = "law.median, law.quantile(p)"
     law: GaussianLaw | RealLaw
     transform: Transform
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "index", self.law.index)
 
     def __len__(self) -> int:
         return len(self.law)
@@ -74,6 +78,10 @@ class TransformedLaw(Law):
         """P(X_n <= x_n)."""
         return self.law.cdf(self.transform.forward(real_labels(x, len(self), "x")))
 
+    def sf(self, x: Numbers) -> Vector:
+        """P(X_n > x_n)."""
+        return self.law.sf(self.transform.forward(real_labels(x, len(self), "x")))
+
     def log_prob(self, x: Numbers) -> Vector:
         """Log density per original unit; -inf where x cannot occur, NaN where it is missing."""
         x = real_labels(x, len(self), "x")
@@ -107,14 +115,13 @@ class TransformedLaw(Law):
                 total = total + 0.5 * (stop - start) * weight * share**2 * slope
         return np.where(np.isnan(x), np.nan, total)
 
-    def sample(self, key: PRNGKeyArray, n: int) -> Float[np.ndarray, "n N"]:
-        """(n, N) draws, in the precision that JAX is set to."""
+    def _sample(self, key: PRNGKeyArray, n: int) -> Float[np.ndarray, "n N"]:
         return self.transform.inverse(self.law.sample(key, n))
 
     def to_frame(self, level: float = 0.9) -> pd.DataFrame:
         """Columns median, lower, upper (the central interval at `level`)."""
         lower, upper = self.interval(level)
-        return pd.DataFrame({"median": self.median, "lower": lower, "upper": upper})
+        return self._table({"median": self.median, "lower": lower, "upper": upper})
 
 
 @scores.crps.register

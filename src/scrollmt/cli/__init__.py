@@ -30,8 +30,24 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress line.")]
 All = Annotated[bool, typer.Option("--all", help="Score also the windows that the fit has seen.")]
 
 
+def _print_version(wanted: bool) -> bool:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"scrollmt {version('scrollmt')}")
+        raise typer.Exit()
+    return wanted
+
+
 @app.callback()
-def main() -> None:
+def main(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_print_version, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
     """Forecast several observables of a noisy system at once, each with a calibrated law.
 
     A config file says what is asked: `scrollmt init data.csv` writes one to start from,

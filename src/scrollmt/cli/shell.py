@@ -17,18 +17,17 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pandas as pd
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 from typer.core import TyperGroup
 
 from scrollmt._io.text import visible, visible_json
+
+# Heavy libraries are imported where they are used: help and completion need none of them.
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.text import Text
 
 BAD_INPUT, FAULT, INTERRUPTED = 2, 1, 130
 SHOW_FAULTS = "SCROLLMT_TRACEBACK"
@@ -96,11 +95,18 @@ def note(text: str) -> None:
 
 def say(text: str) -> None:
     """A line of the result: no markup is read in names that users chose, no control obeyed."""
+    from rich.console import Console
+
     Console().print(visible(text), markup=False, highlight=False, soft_wrap=True)
 
 
 def show(frame: pd.DataFrame, title: str, digits: int = 4) -> None:
     """A table on standard output; missing cells stay empty."""
+    import pandas as pd
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
     say(title)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column(_text(frame.index.name or ""), overflow="fold")
@@ -113,10 +119,15 @@ def show(frame: pd.DataFrame, title: str, digits: int = 4) -> None:
 
 
 def _text(value: Any) -> Text:
+    from rich.text import Text
+
     return Text(visible(str(value)))
 
 
 def _cell(value: Any, digits: int) -> str:
+    import numpy as np
+    import pandas as pd
+
     if value is None or value is pd.NaT or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, float | np.floating):
@@ -132,6 +143,9 @@ def emit(result: Any) -> None:
 
 def plain(value: Any) -> Any:
     """Anything a verb returns as JSON knows it: times in ISO form, what is missing as null."""
+    import numpy as np
+    import pandas as pd
+
     if isinstance(value, pd.DataFrame):
         return [plain(row) for row in value.to_dict(orient="records")]
     if isinstance(value, Mapping):
@@ -151,6 +165,8 @@ def plain(value: Any) -> Any:
 
 def by_task(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
     """A table of scores as JSON: task, metric, number; metrics that do not apply left out."""
+    import pandas as pd
+
     return {
         str(task): {str(name): float(v) for name, v in row.items() if not pd.isna(v)}
         for task, row in frame.iterrows()

@@ -182,7 +182,8 @@ class CensoredLaw(RealLaw):
     def affine(self, offset: float, scale: float) -> Self:
         """The law of `offset + scale * y`, limits included, for scale > 0."""
         limits = (offset + scale * limit for limit in (self.lower, self.upper))
-        return type(self)(self.latent.affine(offset, scale), *limits)
+        law = type(self)(self.latent.affine(offset, scale), *limits)
+        return law._at_index(self.index)
 
     @property
     def below(self) -> Vector:
@@ -242,6 +243,13 @@ class CensoredLaw(RealLaw):
         low = np.where(values > self.upper, 1.0, low)
         return low, np.where(values < self.lower, 0.0, high)
 
+    def sf(self, y: Numbers) -> Vector:
+        """P(Y_n > y_n) of what is recorded; of pairs of bounds, the mass above them."""
+        above = self.latent.sf(self._bounds(y)[:, 1])
+        if np.ndim(y) == 2:
+            return above
+        return np.where(real_labels(y, len(self)) < self.lower, 1.0, above)
+
     def crps(self, y: Numbers) -> Vector:
         r"""CRPS of what is recorded; NaN for bounds other than the law's own limits.
 
@@ -266,9 +274,8 @@ class CensoredLaw(RealLaw):
     def _quantile(self, p: float) -> Vector:
         return np.clip(self.latent.quantile(p), self.lower, self.upper)
 
-    def sample(self, key: PRNGKeyArray, n: int) -> Float[np.ndarray, "n N"]:
-        """(n, N) draws of what is recorded, in the precision that JAX is set to."""
-        return np.clip(self.latent.sample(key, n), self.lower, self.upper)
+    def _sample(self, key: PRNGKeyArray, n: int) -> Float[np.ndarray, "n N"]:
+        return np.clip(self.latent._sample(key, n), self.lower, self.upper)
 
     def _bounds(self, y: Numbers) -> Bounds:
         return read_bounds(y, len(self), self.lower, self.upper)

@@ -22,7 +22,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 from scipy.optimize.elementwise import find_root
-from scipy.special import betainc, betaln, expit, gammaincc, gammaln, logsumexp
+from scipy.special import betainc, betaln, expit, gammainc, gammaincc, gammaln, logsumexp
 
 from scrollmt.laws import Members, RealLaw, Vector, members
 from scrollmt.predictive import Numbers, real_labels
@@ -130,23 +130,30 @@ class CountLaw(RealLaw):
         return np.where(np.isnan(y), np.nan, np.where(possible, out, -np.inf))
 
     def cdf(self, y: Numbers) -> Vector:
+        return self._share(y, above=False)
+
+    def sf(self, y: Numbers) -> Vector:
+        return self._share(y, above=True)
+
+    def _share(self, y: Numbers, *, above: bool) -> Vector:
+        """P(Y <= y), or P(Y > y)."""
         y = real_labels(y, len(self))
         counts = np.floor(y)
         inside = np.isfinite(counts) & (counts >= 0.0)
-        out = self._cdf(np.where(inside, counts, 0.0), np.arange(len(self)))
-        return np.where(np.isnan(y), np.nan, np.where(inside, out, counts > 0.0))
+        out = self._cdf(np.where(inside, counts, 0.0), np.arange(len(self)), above=above)
+        return np.where(np.isnan(y), np.nan, np.where(inside, out, (counts > 0.0) != above))
 
     def cdf_pair(self, y: Numbers) -> tuple[Vector, Vector]:
         y = real_labels(y, len(self))
         return self.cdf(np.ceil(y) - 1.0), self.cdf(y)
 
-    def _cdf(self, counts: np.ndarray, rows: np.ndarray) -> Vector:
-        """P(Y <= counts) for some rows, of counts that are there."""
+    def _cdf(self, counts: np.ndarray, rows: np.ndarray, *, above: bool = False) -> Vector:
+        """P(Y <= counts) for some rows, of counts that are there; or P(Y > counts)."""
         z, weight = self._rule(counts, rows)
         out = np.zeros(len(rows))
         for part in self._parts(len(z), len(rows)):
             for a, alpha in self._log_rates(rows[part], z):
-                out[part] += _conditional_cdf(counts[part, None], a, alpha) @ weight
+                out[part] += _conditional_cdf(counts[part, None], a, alpha, above) @ weight
         return np.minimum(out / self.dispersion.size, 1.0)
 
     def _rule(self, counts: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -246,8 +253,7 @@ class CountLaw(RealLaw):
                     out[part] += weight[part] * gap**2
         return out
 
-    def sample(self, key: PRNGKeyArray, n: int) -> Float[np.ndarray, "n N"]:
-        """(n, N) draws, in the precision that JAX is set to."""
+    def _sample(self, key: PRNGKeyArray, n: int) -> Float[np.ndarray, "n N"]:
         which, latent, gamma, count = jax.random.split(key, 4)
         shape = (n, len(self))
         member = np.asarray(jax.random.randint(which, shape, 0, self.dispersion.size))
@@ -289,10 +295,15 @@ def _places(first: Vector, after: Vector) -> Iterator[tuple[Vector, Vector]]:
 # Given the log rate a, a count is negative binomial with size 1 / alpha, or Poisson at alpha = 0.
 
 
-def _conditional_cdf(count: np.ndarray, a: np.ndarray, alpha: float) -> np.ndarray:
-    """P(Y <= count | a), which is smooth in the count."""
+def _conditional_cdf(
+    count: np.ndarray, a: np.ndarray, alpha: float, above: bool = False
+) -> np.ndarray:
+    """P(Y <= count | a), which is smooth in the count; or P(Y > count | a)."""
     if alpha == 0.0:
-        return gammaincc(count + 1.0, np.exp(np.minimum(a, _LOG_MOST)))
+        share = gammainc if above else gammaincc
+        return share(count + 1.0, np.exp(np.minimum(a, _LOG_MOST)))
+    if above:
+        return betainc(count + 1.0, 1.0 / alpha, expit(a + math.log(alpha)))
     return betainc(1.0 / alpha, count + 1.0, expit(-a - math.log(alpha)))
 
 

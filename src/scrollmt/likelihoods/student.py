@@ -18,7 +18,7 @@ Shapes: elementwise over windows in the head; `(N, M)` for the M members of a mi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, final
 
@@ -28,7 +28,7 @@ import numpy as np
 from jax.scipy.special import logsumexp as jax_logsumexp
 from jaxtyping import Array, Float, PRNGKeyArray
 from scipy.optimize.elementwise import find_root
-from scipy.special import gammaln, logsumexp, ndtr, ndtri
+from scipy.special import gammaln, log_ndtr, logsumexp, ndtr, ndtri
 
 from scrollmt.heads import AbstractHead, mean_and_sd
 from scrollmt.laws import Members, RealLaw, Vector, members
@@ -186,12 +186,13 @@ class StudentTLaw(RealLaw):
 
     def affine(self, offset: float, scale: float) -> Self:
         """The law of `offset + scale * y`, for scale > 0."""
-        return type(self)(
+        law = type(self)(
             offset + scale * self.latent_mean,
             scale**2 * self.latent_var,
             scale * self.scale_obs,
             self.df,
         )
+        return law._at_index(self.index)
 
     @property
     def mean(self) -> Vector:
@@ -217,15 +218,22 @@ class StudentTLaw(RealLaw):
         return np.sqrt(self.var)
 
     def log_prob(self, y: Numbers) -> Vector:
+        return self._log_mixture(y, lambda z, var: -0.5 * z**2 - 0.5 * np.log(var)) - LOG_SQRT_2PI
+
+    def sf(self, y: Numbers) -> Vector:
+        # Far out, what is left comes from precisions that have next to no mass themselves.
+        return np.exp(np.minimum(self._log_mixture(y, lambda z, _: log_ndtr(-z)), 0.0))
+
+    def _log_mixture(self, y: Numbers, log_term: Callable[..., np.ndarray]) -> Vector:
+        """The mixture over precisions of a function of normals: of residuals z, and variances."""
         y = real_labels(y, len(self))
         out = np.empty(len(self))
         u, log_weight = self._precisions()
         for part in self._parts(u.size):
             total = self._variances(part, u)
-            square = (y[part, None] - self.latent_mean[part])[:, :, None] ** 2
-            terms = log_weight - 0.5 * np.log(total) - 0.5 * square / total
-            out[part] = logsumexp(terms, axis=(1, 2)) - LOG_SQRT_2PI
-        return out
+            z = (y[part, None] - self.latent_mean[part])[:, :, None] / np.sqrt(total)
+            out[part] = logsumexp(log_weight + log_term(z, total), axis=(1, 2))
+        return out - logsumexp(log_weight)
 
     def cdf(self, y: Numbers) -> Vector:
         y = real_labels(y, len(self))
@@ -254,8 +262,7 @@ class StudentTLaw(RealLaw):
             out[part] = found.x
         return out
 
-    def sample(self, key: PRNGKeyArray, n: int) -> Float[np.ndarray, "n N"]:
-        """(n, N) draws, in the precision that JAX is set to."""
+    def _sample(self, key: PRNGKeyArray, n: int) -> Float[np.ndarray, "n N"]:
         which, latent, noise, precision = jax.random.split(key, 4)
         shape = (n, len(self))
         member = np.asarray(jax.random.randint(which, shape, 0, self.df.size))

@@ -18,7 +18,7 @@ COLUMNS = {"state": "reg_nll", "event": "evt_nll", "regime": "ord_nll"}
 
 def validation_columns(laws: Mapping[str, Law], y: Mapping[str, Any]) -> dict[str, float]:
     """NLLs on the validation windows; their sum; and the sum in mixed units."""
-    nll = {name: float(np.mean(scores.log_score(law, y[name]))) for name, law in laws.items()}
+    nll = {name: float(np.mean(scores.nll(law, y[name]))) for name, law in laws.items()}
     row = {f"valid_{COLUMNS[name]}": value for name, value in nll.items()}
     mixed = dict(nll)
     if "state" in laws:
@@ -28,9 +28,7 @@ def validation_columns(laws: Mapping[str, Law], y: Mapping[str, Any]) -> dict[st
 
 def test_columns(laws: Mapping[str, Law], y: Mapping[str, Any]) -> dict[str, float]:
     """The metrics of the paper's tables on the test windows."""
-    row = {
-        COLUMNS[name]: float(np.mean(scores.log_score(law, y[name]))) for name, law in laws.items()
-    }
+    row = {COLUMNS[name]: float(np.mean(scores.nll(law, y[name]))) for name, law in laws.items()}
     if "state" in laws:
         row["reg_calerr"] = scores.coverage_error(laws["state"], y["state"])
     if "event" in laws:

@@ -16,7 +16,7 @@ from sklearn.base import clone
 from scrollmt import intake, judging, training
 from scrollmt.forecaster import Forecaster
 from scrollmt.plots import canvas
-from scrollmt.scores import log_score
+from scrollmt.scores import nll
 from scrollmt.windows import Windows
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def compare_alone(model: Forecaster, fitted_on: Any, test: Any) -> pd.DataFrame:
         law = single._laws(single.scales_.inputs(rows.x))[name]
         seen = rows.weights[name] > 0
         y = rows.labels[name]
-        joint, alone = log_score(laws[name], y)[seen], log_score(law, y)[seen]
+        joint, alone = nll(laws[name], y)[seen], nll(law, y)[seen]
         gap = joint - alone
         table[name] = {
             "joint": joint.mean(),

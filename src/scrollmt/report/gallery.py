@@ -147,7 +147,7 @@ def surprises_section(evidence: Evidence) -> Section:
     """The windows with the worst log scores, to be looked up one by one."""
     tables = []
     for task in evidence.tasks:
-        score = scores.log_score(evidence.laws[task], evidence.scored[task])
+        score = scores.nll(evidence.laws[task], evidence.scored[task])
         seen = np.flatnonzero(~np.isnan(score))
         worst = seen[np.argsort(-score[seen], kind="stable")[:WORST]]
         law, y, _ = evidence.original(task)

@@ -43,6 +43,8 @@ def save_estimator(fitted: Any, path: str | os.PathLike) -> None:
                 "task_order": list(tasks),
                 "tasks": tasks,
                 "preset": parts.preset_to_json(fitted.preset),
+                **({} if fitted.steps is None else {"steps": fitted.steps}),
+                **({} if fitted.patience is None else {"patience": fitted.patience}),
                 "belief": fitted.belief,
                 **({} if fitted.joint is None else {"joint": fitted.joint}),
                 "backbone": fitted.backbone if isinstance(fitted.backbone, str) else None,
@@ -91,6 +93,8 @@ def load_estimator(
         out = make(
             parts.heads_from_parts(tasks, starts, heads),
             preset=parts.preset_from_json(given["preset"]),
+            steps=given.get("steps"),
+            patience=given.get("patience"),
             belief=given["belief"],
             joint=given.get("joint"),
             backbone=given["backbone"] if backbone is None else backbone,

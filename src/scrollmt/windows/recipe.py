@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pandas as pd
 
+from scrollmt.arguments import read_list
 from scrollmt.cutting import (
     Question,
     build_inputs,
@@ -19,7 +20,7 @@ from scrollmt.cutting import (
     missing_targets,
     tasks_of,
 )
-from scrollmt.inputs import Input, Lags, input_from_dict
+from scrollmt.inputs import Input, Lags, input_from_dict, read_inputs
 from scrollmt.observables import Observable, observable_from_dict
 from scrollmt.series import GapRule, Series, duration, plain, read_series
 from scrollmt.windows.origins import (
@@ -55,7 +56,8 @@ class Windowing:
     def __post_init__(self) -> None:
         if (self.lead is None) == (self.leads is None):
             raise ValueError("Windowing needs either lead=... or leads=[...].")
-        leads = None if self.leads is None else tuple(self.leads)
+        wanted = "a list such as [1, 6, 24]; a single one is lead=..."
+        leads = None if self.leads is None else read_list("leads", self.leads, wanted)
         object.__setattr__(self, "leads", leads)
         if leads is not None and (not leads or len(set(leads)) < len(leads)):
             raise ValueError(f"leads must be different numbers of rows, got {list(leads)}.")
@@ -100,12 +102,10 @@ class Windowing:
         if inputs is None:
             asked = (name for one in questions.values() for name in one.columns())
             inputs = [Lags(column) for column in dict.fromkeys(asked)]
-        if not inputs:
-            raise ValueError("inputs=[] leaves the model nothing to read; name at least one.")
         recipe = Recipe(
             windowing=self,
             tasks=tasks,
-            inputs=tuple(one.learn(series) for one in inputs),
+            inputs=tuple(one.learn(series) for one in read_inputs(inputs)),
             step=series.step,
             anchor=series.time[min(self.history, len(series)) - 1],
             stride=self.stride_for(len(series), series.step),

@@ -41,8 +41,8 @@ def shift_of_a_fit(e: Evidence) -> float:
     s = math.sqrt(63.0)
     law = GaussianLaw(rng.normal(size=500), rng.uniform(0.2, 2.0, size=500))
     y = law.mean + law.sd * rng.normal(size=500)
-    scaled = np.mean(scores.log_score(law, y))
-    raw = np.mean(scores.log_score(law.affine(1.5, s), 1.5 + s * y))
+    scaled = np.mean(scores.nll(law, y))
+    raw = np.mean(scores.nll(law.affine(1.5, s), 1.5 + s * y))
     return float(raw - scaled - math.log(s))
 
 

@@ -1,106 +1,22 @@
-r"""What laws of a number have in common, and the law that any head has.
+"""The law that any head has: it knows no more than its head does, log p(y).
 
-A law with a distribution function F (``RealLaw``) may have atoms, values of positive mass such as
-counts or a detection limit; P(Y < y) and P(Y <= y) differ there and nowhere else. All scores of
-such laws need only
-
-    cdf_pair(y) = (P(Y < y), P(Y <= y)),    quantile(p) = inf{y : F(y) >= p},    mean, sd.
-
-A ``HeadLaw`` knows no more than its head does: log p(y). It is what a head of your own returns
-until you write a law for it.
-
-Ensembles (``mix``) of these laws are exact mixtures: densities, masses and distribution functions
-are averaged. Shapes as in ``scrollmt.predictive``; members of a mixture stand along a last axis M.
+It is what a head of your own returns until you write a law for it.
 """
 
 from __future__ import annotations
 
-import abc
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol, Self, final, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, final, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 from scipy.special import logsumexp
 
-from scrollmt.predictive import Law, Numbers, probabilities
-
-Vector = Float[np.ndarray, " N"]
-Members = Float[np.ndarray, "N M"]
-
-
-def members(value: Numbers, law: str, name: str) -> Members:
-    """A parameter as a private, read-only float64 array (N, M); (N,) is a single member."""
-    array = np.array(value, dtype=np.float64)
-    if array.ndim == 1:
-        array = array[:, None]
-    if array.ndim != 2:
-        raise ValueError(f"{law}: {name} has shape {array.shape}, need (N,) or (N, M)")
-    if not np.isfinite(array).all():
-        row = int(np.argwhere(~np.isfinite(array))[0][0])
-        raise ValueError(f"{law}: {name} is {array[row]} in row {row}, need finite numbers")
-    array.setflags(write=False)
-    return array
-
-
-class RealLaw(Law):
-    """N forecasts of a number, each with a distribution function."""
-
-    @property
-    @abc.abstractmethod
-    def mean(self) -> Vector:
-        """E[Y_n]."""
-
-    @property
-    @abc.abstractmethod
-    def sd(self) -> Vector:
-        """Standard deviation of Y_n."""
-
-    @abc.abstractmethod
-    def cdf(self, y: Numbers) -> Vector:
-        """P(Y_n <= y_n)."""
-
-    @abc.abstractmethod
-    def _quantile(self, p: float) -> Vector:
-        """Smallest y with P(Y_n <= y) >= p."""
-
-    def cdf_pair(self, y: Numbers) -> tuple[Vector, Vector]:
-        """P(Y_n < y_n) and P(Y_n <= y_n); the same where y_n is no atom."""
-        upto = self.cdf(y)
-        return upto, upto
-
-    def is_atom(self, y: Numbers) -> np.ndarray:
-        """Where `log_prob` is the logarithm of a mass, not of a density."""
-        return np.zeros(len(self), dtype=bool)
-
-    @property
-    def median(self) -> Vector:
-        """The value that is exceeded at most half of the time."""
-        return self._quantile(0.5)
-
-    def quantile(self, p: Numbers) -> np.ndarray:
-        """Smallest y with cdf >= p: (N,) for a scalar `p`, (N, len(p)) for a 1-d one."""
-        levels = probabilities(p, "p")
-        if levels.ndim == 0:
-            return self._quantile(float(levels))
-        if levels.size == 0:
-            return np.zeros((len(self), 0))
-        return np.stack([self._quantile(float(one)) for one in levels], axis=1)
-
-    def interval(self, level: Numbers) -> tuple[np.ndarray, np.ndarray]:
-        """The central interval as (lower, upper), like `quantile`: no more than half of the
-        remaining mass lies to either side."""
-        levels = probabilities(level, "level")
-        return self.quantile(0.5 * (1.0 - levels)), self.quantile(0.5 * (1.0 + levels))
-
-    def to_frame(self, level: float = 0.9) -> pd.DataFrame:
-        """Columns mean, sd, lower, upper (the central interval at `level`)."""
-        lower, upper = self.interval(level)
-        return pd.DataFrame({"mean": self.mean, "sd": self.sd, "lower": lower, "upper": upper})
+from scrollmt.laws.base import Law, Numbers, Vector
 
 
 @runtime_checkable
@@ -125,6 +41,8 @@ class HeadLaw(Law):
     Of `offset + scale * y`, where the head speaks of y. `latent_mean` and `latent_sd` are those
     of the latent line, averaged over the members of a mixture.
     """
+
+    _answers: ClassVar[str] = "law.log_prob(y), law.latent_mean"
 
     def __init__(self, head: Scored, mean: Numbers, var: Numbers) -> None:
         self._members: tuple[_Member, ...] = (_Member(head, np.asarray(mean), np.asarray(var)),)
@@ -154,7 +72,8 @@ class HeadLaw(Law):
 
     def affine(self, offset: float, scale: float) -> Self:
         """The law of `offset + scale * y`, for scale > 0."""
-        return self._of(self._members, offset + scale * self.offset, scale * self.scale)
+        law = self._of(self._members, offset + scale * self.offset, scale * self.scale)
+        return law._at_index(self.index)
 
     @property
     def latent_mean(self) -> np.ndarray:
@@ -176,12 +95,12 @@ class HeadLaw(Law):
         total = logsumexp(terms, axis=0) - math.log(len(terms)) - math.log(self.scale)
         return np.where(seen, total, np.nan)
 
-    def sample(self, key: PRNGKeyArray, n: int) -> np.ndarray:
+    def _sample(self, key: PRNGKeyArray, n: int) -> np.ndarray:
         raise TypeError(self._unknown("draws"))
 
     def to_frame(self) -> pd.DataFrame:
         """Columns latent_mean, latent_sd."""
-        return pd.DataFrame({"latent_mean": self.latent_mean, "latent_sd": self.latent_sd})
+        return self._table({"latent_mean": self.latent_mean, "latent_sd": self.latent_sd})
 
     def _unknown(self, what: str) -> str:
         name = type(self._members[0].head).__name__

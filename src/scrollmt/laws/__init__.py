@@ -1,0 +1,12 @@
+"""What laws have in common: the contract, laws of a number, and the law that any head has.
+
+Ensembles (``mix``) of laws of a number are exact mixtures unless a law says otherwise: densities,
+masses and distribution functions are averaged. Shapes as in ``scrollmt.predictive``; members of a
+mixture stand along a last axis M.
+"""
+
+from scrollmt.laws.base import Law, Vector, mix
+from scrollmt.laws.by_score import HeadLaw, Scored
+from scrollmt.laws.real import Members, RealLaw, members
+
+__all__ = ["HeadLaw", "Law", "Members", "RealLaw", "Scored", "Vector", "members", "mix"]
