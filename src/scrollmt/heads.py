@@ -350,6 +350,7 @@ def _constant_loss(both: tuple[AbstractHead, Array], y: Array, weight: Array) ->
 
 def _read_classes(name: str, values: Any, classes: int) -> tuple[np.ndarray, np.ndarray]:
     given = real_labels(values, len(values), f"task {name!r}")
+    y = class_labels(given, len(given), classes, f"task {name!r}")
     negative = given < 0.0
     if negative.mean() > MANY_NEGATIVE:
         row = int(np.flatnonzero(negative)[0])
@@ -360,6 +361,5 @@ def _read_classes(name: str, values: Any, classes: int) -> tuple[np.ndarray, np.
             UserWarning,
             stacklevel=7,
         )
-    y = class_labels(given, len(given), classes, f"task {name!r}")
     seen = y >= 0
     return np.where(seen, y, 0).astype(np.int32), seen

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Controls move the cursor and recolour the screen; formats such as bidi overrides reorder what is
 # read. The two joiners are part of how some scripts are spelled.
@@ -61,6 +62,7 @@ def visible_table(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _with_text(frame: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:
     """Text changed, in names and in cells; numbers and times stay what they are."""
+    import pandas as pd  # which help and completion can do without
 
     def changed(value: Any) -> Any:
         return change(value) if isinstance(value, str) else value
