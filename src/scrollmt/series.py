@@ -48,7 +48,7 @@ class Series:
         raw = self.column(name)
         try:
             values = pd.Series(raw).astype("Float64").to_numpy(dtype=float, na_value=np.nan)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise ValueError(
                 f"Column {name!r} does not hold numbers (dtype {raw.dtype}). Convert it first, or "
                 "use it as one_hot(...)."

@@ -77,7 +77,12 @@ def class_labels(y: Numbers, n: int, num_classes: int, name: str = "y") -> IntVe
 
 
 def probabilities(p: Numbers, name: str) -> np.ndarray:
-    array = np.asarray(p, dtype=np.float64)
+    try:
+        array = np.asarray(p, dtype=np.float64)
+    except (ValueError, TypeError, OverflowError):
+        raise ValueError(
+            f"{name} = {shown(p)} must be a number between 0 and 1, or a list of them"
+        ) from None
     if array.ndim > 1:
         raise ValueError(f"{name} has shape {array.shape}: pass a scalar or a 1-d array")
     if not np.all((array >= 0.0) & (array <= 1.0)):

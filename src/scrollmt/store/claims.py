@@ -32,6 +32,8 @@ SETTINGS: dict[str, Any] = {
     "ensemble": int | None,
     "seeds": list[int] | None,
     "verbose": bool | None,
+    "steps": int | None,
+    "patience": int | None,
 }
 # What a fit left behind, beside its arrays and scales.
 RESULTS: dict[str, Any] = {
