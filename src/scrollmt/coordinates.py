@@ -93,24 +93,36 @@ def check_aligned(X: Any, others: Mapping[str, Any]) -> None:
     Rows are matched by position. A plain range 0, 1, 2, ... says no more than the position, and
     agrees with any index that is not a reordering of it.
     """
-    first, here = "X", row_labels(X)
+    known = [("X", row_labels(X))]
     for what, given in others.items():
         by_name = isinstance(given, Mapping) and not has_coordinates(given)
         for name, column in given.items() if by_name else [("", given)]:
-            shown, there = f"{what}[{name!r}]" if name else what, row_labels(column)
-            if here is None:
-                first, here = shown, there
-            if here is None or there is None or len(here) != len(there) or here.equals(there):
-                continue  # another length is refused elsewhere, by shapes
-            if (_is_plain(here) or _is_plain(there)) and not _same_set(here, there):
-                continue
-            unlike = np.asarray(here, dtype=object) != np.asarray(there, dtype=object)
-            row = int(np.flatnonzero(unlike)[0])
-            raise ValueError(
-                f"{shown} is labelled {there[row]} in row {row}, where {first} has {here[row]}, "
-                "and rows are matched by position; bring both into one order (pandas: reindex or "
-                "join, xarray: align), or drop the index with reset_index(drop=True)"
-            )
+            known.append((f"{what}[{name!r}]" if name else what, row_labels(column)))
+    labelled = [(name, index) for name, index in known if index is not None]
+    # Every pair, since a plain range may stand between two indexes that disagree; equal ones once.
+    told: list[tuple[str, pd.Index]] = []
+    for name, index in labelled:
+        if any(index.equals(other) for _, other in told):
+            continue
+        for first, other in told:
+            _check_pair(first, other, name, index)
+        told.append((name, index))
+
+
+def _check_pair(first: str, here: pd.Index, second: str, there: pd.Index) -> None:
+    if len(here) != len(there):
+        return  # refused elsewhere, by shapes
+    if (_is_plain(here) or _is_plain(there)) and not _same_set(here, there):
+        return
+    unlike = np.asarray(here, dtype=object) != np.asarray(there, dtype=object)
+    if not unlike.any():
+        return  # the same labels in another type
+    row = int(np.flatnonzero(unlike)[0])
+    raise ValueError(
+        f"{second} is labelled {there[row]} in row {row}, where {first} has {here[row]}, and rows "
+        "are matched by position; bring both into one order (pandas: reindex or join, xarray: "
+        "align), or drop the index with reset_index(drop=True)"
+    )
 
 
 def row_labels(rows: Any) -> pd.Index | None:

@@ -25,6 +25,7 @@ import numpy as np
 import pandas as pd
 
 from scrollmt import intake, references
+from scrollmt.arguments import shown
 from scrollmt.coordinates import check_aligned, row_labels
 from scrollmt.couplings import Groups
 from scrollmt.cutting import Question
@@ -163,7 +164,7 @@ def _parts(
     if not isinstance(given, Real) or not 0.0 < float(given) < 1.0:
         raise ValueError(
             "validation must be a share between 0 and 1, a pair (X, Y), a triple "
-            f"(X, Y, sample_weight) or Windows, got {given!r:.60}"
+            f"(X, Y, sample_weight) or Windows, got {shown(given)}"
         )
     if len(rows.x) < MIN_ROWS_TO_SPLIT:
         raise ValueError(
