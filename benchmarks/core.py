@@ -30,10 +30,11 @@ import typer
 from scrollmt import Event, Forecaster, Gaussian, GaussianLaw, Model, Ordinal, scores
 from scrollmt.backbone import PAPER_BACKBONES
 from scrollmt.corpora import lorenz63, ou
-from scrollmt.intake import Scales, read_rows
+from scrollmt.intake import read_rows
 from scrollmt.portfolio import train
 from scrollmt.predictive import Law
 from scrollmt.presets import PAPER
+from scrollmt.scaling import Scales
 from scrollmt.splits import random_split
 
 CORPORA = {"ou": ou, "lorenz63": lorenz63}
@@ -91,8 +92,8 @@ def paper_runs(name: str, corpus: Any, cells: list[tuple[str, str]]) -> Iterator
         rows = read_rows(*part(corpus, split.train), None, TASKS)
         scale = Scales.of(rows, TASKS, scale_targets=PAPER.scale_targets)
         scales.append(scale)
-        trains.append(scale.data(rows))
-        valids.append(scale.data(read_rows(*part(corpus, split.valid), None, TASKS)))
+        trains.append(scale.data(rows, TASKS))
+        valids.append(scale.data(read_rows(*part(corpus, split.valid), None, TASKS), TASKS))
     train_data, valid_data = (
         jax.tree.map(lambda *a: jnp.stack(a), *parts) for parts in (trains, valids)
     )

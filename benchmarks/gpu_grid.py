@@ -32,10 +32,11 @@ from scrollmt.arms.weighted import WEIGHTS, profiled_nll, weighted_sum
 from scrollmt.backbone import PAPER_BACKBONES, PAPER_WIDTH, paper_backbone
 from scrollmt.corpora import lorenz63
 from scrollmt.fit import Fits, fit, stack
-from scrollmt.intake import Scales, read_rows
+from scrollmt.intake import read_rows
 from scrollmt.model import Model, build
 from scrollmt.objective import Data
 from scrollmt.presets import PAPER
+from scrollmt.scaling import Scales
 from scrollmt.splits import random_split
 
 TASKS = questions()
@@ -52,7 +53,7 @@ def windows(seeds: int, n: int) -> tuple[Data, Data]:
             for i in (split.train, split.valid)
         ]
         scales = Scales.of(rows[0], TASKS, scale_targets=False)
-        parts.append(tuple(scales.data(r) for r in rows))
+        parts.append(tuple(scales.data(r, TASKS) for r in rows))
     train, valid = (jax.tree.map(lambda *a: jnp.stack(a), *p) for p in zip(*parts, strict=True))
     return train, valid
 
