@@ -47,6 +47,7 @@ ROOMS = [
     "cutting",
     "windows",
     "answers",
+    "agreement",
     "corpora",
     "presets",
     "batches",
