@@ -1,6 +1,7 @@
 """Pictures show what the law says: positions of marks, bars and bands, not only that they draw."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -23,6 +24,8 @@ from scrollmt.scores import coverage, log_score
 from scrollmt.scores import pit as pit_of
 from scrollmt.transforms import Transform
 from scrollmt.units import TransformedLaw
+
+EVENT = EventLaw(np.log([[0.5, 0.5]]))
 
 
 @pytest.fixture
@@ -93,12 +96,23 @@ def test_regimes_stack_probabilities_and_put_the_dot_into_the_true_class(ax: Any
     plots.regimes(OrdinalLaw(np.log(probs)), [1, -1], names=["dry", "wet", "flood"], ax=ax)
     for name, low, high in (("dry", 0.0, 0.2), ("wet", 0.2, 0.7), ("flood", 0.7, 1.0)):
         corners = labelled(ax, name).get_paths()[0].vertices
-        window = corners[(corners[:, 0] > 0.0) & (corners[:, 0] < 1.0)]
-        window = corners[corners[:, 0] == 0.0] if len(window) == 0 else window
+        window = corners[corners[:, 0] == -0.5]
         np.testing.assert_allclose([window[:, 1].min(), window[:, 1].max()], [low, high])
+    assert set(corners[:, 0]) == {-0.5, 0.5, 1.5}
     dots = labelled(ax, "came true")
-    # The second label is missing, so there is one dot, in the middle of the window and class.
-    np.testing.assert_allclose(dots.get_xydata(), [[0.5, 0.45]])
+    # The second label is missing, so there is one dot, at its own place and in its class.
+    np.testing.assert_allclose(dots.get_xydata(), [[0.0, 0.45]])
+
+
+def test_regimes_put_the_dot_at_the_time_given(ax: Any) -> None:
+    law, y = classes(3)
+    times = pd.to_datetime(["2024-01-01 00:00", "2024-01-01 06:00", "2024-01-01 07:00"])
+    plots.regimes(law, y, x=times, ax=ax)
+    dots = labelled(ax, "came true").get_xdata(orig=False)
+    np.testing.assert_allclose(np.sort(dots), matplotlib.dates.date2num(times), rtol=1e-9)
+    ends = np.unique(labelled(ax, "0").get_paths()[0].vertices[:, 0])
+    wanted = ["2023-12-31 21:00", "2024-01-01 03:00", "2024-01-01 06:30", "2024-01-01 07:30"]
+    np.testing.assert_allclose(ends, matplotlib.dates.date2num(pd.to_datetime(wanted)), rtol=1e-9)
 
 
 def test_events_are_regimes_named_no_and_yes(ax: Any) -> None:
@@ -118,6 +132,57 @@ def test_confusion_counts_by_true_and_likeliest_class(ax: Any) -> None:
     }
     assert cells == expected
     assert sum(cells.values()) == 180
+
+
+def test_agreement_marks_the_windows_whose_answers_are_apart(ax: Any) -> None:
+    own, read = np.array([0.1, 0.5, 0.9, 0.4]), np.array([0.1, 0.25, 0.95, 0.7])
+    plots.agreement(own, read, far=0.2, ax=ax)
+    near, apart = labelled(ax, "windows"), labelled(ax, "apart by over 0.2")
+    np.testing.assert_array_equal(near.get_xydata(), [[0.1, 0.1], [0.95, 0.9]])
+    np.testing.assert_array_equal(apart.get_xydata(), [[0.25, 0.5], [0.7, 0.4]])
+    # Thinned, the largest difference stays.
+    few = plots.agreement(own, read, points=2)
+    np.testing.assert_array_equal(labelled(few, "apart by over 0.2").get_xydata(), [[0.7, 0.4]])
+
+
+# Over leads
+
+
+def test_over_leads_draws_lines_and_what_was_promised(ax: Any) -> None:
+    lines = {"50% interval": [0.4, np.nan, 0.6], "90% interval": [0.8, 0.9, 0.95]}
+    plots.over_leads([1, 6, 24], lines, promised={"90% interval": 0.9}, ax=ax)
+    for name, values in lines.items():
+        np.testing.assert_array_equal(labelled(ax, name).get_xdata(), [1, 6, 24])
+        np.testing.assert_array_equal(labelled(ax, name).get_ydata(), values)
+    (level,) = [line for line in ax.lines if line.get_linestyle() == ":"]
+    assert set(level.get_ydata()) == {0.9}
+    assert level.get_color() == labelled(ax, "90% interval").get_color()
+
+
+def test_a_fan_opens_over_the_times_that_its_leads_are_for(law: GaussianLaw, ax: Any) -> None:
+    t = pd.Timestamp("2024-03-01 12:00", tz="Asia/Tokyo")
+    ahead = [t + pd.Timedelta(hours, "h") for hours in (6, 1, 3)]
+    past = [t - pd.Timedelta(2, "h"), t - pd.Timedelta(1, "h"), t], [1.0, 2.0, 1.5]
+    laws = [law[n] for n in range(3)]
+    plots.fan(laws, [0.5, np.nan, -1.0], x=ahead, past=past, ax=ax)
+    clock = matplotlib.dates.date2num(
+        [np.datetime64(f"2024-03-01T{hour}:00") for hour in (13, 15, 18)]
+    )
+    median = labelled(ax, "median")
+    # In order of time, whatever the order of the leads.
+    np.testing.assert_allclose(median.get_xdata(orig=False), clock, rtol=1e-9)
+    np.testing.assert_allclose(median.get_ydata(), law.mean[[1, 2, 0]])
+    lower, upper = law.interval(0.9)
+    corners = labelled(ax, "90% interval").get_paths()[0].vertices
+    for place, row in zip(clock, (1, 2, 0), strict=True):
+        ends = corners[np.isclose(corners[:, 0], place, rtol=0, atol=1e-6), 1]
+        np.testing.assert_allclose([ends.min(), ends.max()], [lower[row], upper[row]])
+    np.testing.assert_allclose(
+        labelled(ax, "came true").get_ydata(), [0.5, np.nan, -1.0], equal_nan=True
+    )
+    np.testing.assert_array_equal(labelled(ax, "past").get_ydata(), past[1])
+    last = labelled(ax, "past").get_xdata(orig=False)[-1]
+    assert last == pytest.approx(clock[0] - 1 / 24, rel=1e-9)
 
 
 # Calibration
@@ -279,6 +344,15 @@ def test_precisions_show_every_member_who_speaks(ax: Any) -> None:
         np.testing.assert_allclose(line.get_xdata(), expected)
 
 
+def test_precisions_of_some_tasks(model: Forecaster, ax: Any) -> None:
+    plots.precisions(model, tasks=["regime", "state"], ax=ax)
+    assert [t.get_text() for t in ax.get_yticklabels()] == ["regime", "state"]
+    found = float(model.members_[0].tasks["regime"].prior_precision)
+    np.testing.assert_allclose(ax.lines[0].get_xdata(), [found])
+    with pytest.raises(ValueError, match=r"no tasks \['x'\] to draw; the model has \['state'"):
+        plots.precisions(model, tasks=["x"])
+
+
 def test_training_marks_the_step_that_was_kept(model: Forecaster, ax: Any) -> None:
     plots.training(model, ax=ax)
     validation = labelled(ax, "validation NLL")
@@ -392,6 +466,16 @@ def test_without_ax_a_picture_gets_a_figure_of_its_own(law: GaussianLaw) -> None
     assert plt.get_fignums() == before
 
 
+def test_many_named_rows_get_a_higher_picture_each_as_high_as_its_name() -> None:
+    few, many_rows = (
+        plots.effective_weight({f"task {n}": np.ones(3) for n in range(count)}) for count in (3, 40)
+    )
+    assert few.figure.get_size_inches()[1] == canvas.FIGURE_SIZE[1]
+    many_rows.figure.canvas.draw()
+    boxes = [label.get_window_extent() for label in many_rows.get_yticklabels()]
+    assert all(above.y0 >= below.y1 for above, below in pairwise(boxes))
+
+
 def luminance(color: str) -> float:
     """Relative luminance of WCAG 2."""
     channels = np.array(to_rgb(color))
@@ -456,6 +540,12 @@ def test_neighbouring_colours_differ_for_colour_blind_readers(kind: str) -> None
         (lambda law, y: plots.confusion(law, y), TypeError, "no classes to confuse"),
         (lambda law, y: plots.reliability(law, y), TypeError, "ordered class"),
         (lambda law, y: plots.sd_over_leads([1, 2], [1, 2, 3]), ValueError, r"\(3,\).*2 leads"),
+        (lambda law, y: plots.over_leads([1], {"a": [1, 2]}), ValueError, r"\(1,\).*'a': \(2,\)"),
+        (lambda law, y: plots.over_leads([1], {}), ValueError, "no lines"),
+        (lambda law, y: plots.fan([law]), ValueError, r"one forecast for each lead, got \[3\]"),
+        (lambda law, y: plots.fan([law[0]], x=[1, 2]), ValueError, r"\(2,\).*1 leads"),
+        (lambda law, y: plots.fan([EVENT]), TypeError, r"EventLaw.*plots\.regimes"),
+        (lambda law, y: plots.agreement([0.1], [0.1, 0.2]), ValueError, r"\(1,\).*\(2,\)"),
         (lambda law, y: plots.interference(pd.DataFrame({"se": [1]})), ValueError, "difference"),
     ],
 )
@@ -467,13 +557,12 @@ def test_what_does_not_fit_is_named(
 
 
 def test_classes_refuse_pictures_of_values() -> None:
-    event = EventLaw(np.log([[0.5, 0.5]]))
     with pytest.raises(TypeError, match=r"plots\.regimes"):
-        plots.forecasts(event)
+        plots.forecasts(EVENT)
     with pytest.raises(ValueError, match="2 classes"):
-        plots.regimes(event, names=["a"])
+        plots.regimes(EVENT, names=["a"])
     with pytest.raises(ValueError, match="between 1 and 1"):
-        plots.reliability(event, [0], at_least=2)
+        plots.reliability(EVENT, [0], at_least=2)
     with pytest.raises(TypeError, match="order"):
         plots.pit(CategoricalLaw(np.log([[0.5, 0.5]])), [0])
 

@@ -7,13 +7,11 @@ and frames stay in matplotlib's own ink, so that a style sheet, or a page, sets 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence, Sized
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
-
-from scrollmt.predictive import Law
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,16 +24,33 @@ GREY = "#808080"
 # A band under marks: light enough to leave them readable on either page.
 BAND_ALPHA = 0.3
 FIGURE_SIZE = (4.8, 3.3)
+ROW_HEIGHT = 0.22
 
 
-def axes(ax: Axes | None) -> Axes:
-    """The axes given, or those of a new figure that nobody else draws on (`ax.figure`)."""
+@runtime_checkable
+class WithIntervals(Protocol):
+    """A law of a number, ours or another: what pictures of forecasts ask of it."""
+
+    def __len__(self) -> int: ...
+
+    def quantile(self, p: Any) -> np.ndarray: ...
+
+    def interval(self, level: Any) -> tuple[np.ndarray, np.ndarray]: ...
+
+
+def axes(ax: Axes | None, rows: int = 0) -> Axes:
+    """The axes given, or those of a new figure that nobody else draws on (`ax.figure`).
+
+    A picture with so many named `rows` is as high as they need.
+    """
     if ax is not None:
         return ax
     # Imported here so that the library loads without matplotlib.
     from matplotlib.figure import Figure
 
-    return Figure(figsize=FIGURE_SIZE, layout="constrained").subplots()
+    width, height = FIGURE_SIZE
+    size = (width, max(height, 1.1 + ROW_HEIGHT * rows))
+    return Figure(figsize=size, layout="constrained").subplots()
 
 
 def words(text: object) -> str:
@@ -86,21 +101,26 @@ def plain_log(ax: Axes, which: Literal["x", "y"]) -> None:
     axis.set_major_formatter("{x:g}")
 
 
-def positions(law: Law, x: Any) -> np.ndarray:
+def positions(law: Sized, x: Any) -> np.ndarray:
     """Where each forecast stands on the horizontal axis: its number, or `x` (times, values)."""
     if x is None:
         return np.arange(len(law))
-    index = pd.Index(x)
-    if isinstance(index, pd.DatetimeIndex):
-        # The clock of the series' own time zone is what its reader expects on the axis.
-        index = index.tz_localize(None)
-    place = index.to_numpy()
+    place = on_axis(x)
     if place.shape != (len(law),):
         raise ValueError(
             f"x has shape {place.shape}, but the law holds {len(law)} forecasts: pass one place "
             f"each, shape ({len(law)},)"
         )
     return place
+
+
+def on_axis(x: Any) -> np.ndarray:
+    """Places as matplotlib takes them: numbers as they are, times without their zone."""
+    index = pd.Index(x)
+    if isinstance(index, pd.DatetimeIndex):
+        # The clock of the series' own time zone is what its reader expects on the axis.
+        index = index.tz_localize(None)
+    return index.to_numpy()
 
 
 def date_axis(ax: Axes, place: np.ndarray) -> None:
