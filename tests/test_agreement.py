@@ -148,9 +148,9 @@ def test_units_and_every_value_about_the_quantity_count() -> None:
 
 def test_laws_and_questions_of_different_models_are_refused() -> None:
     laws: dict[str, Law] = {"x": GaussianLaw(MEAN, SD), "band": bands(np.full((4, 2), 0.5))}
-    with pytest.raises(ValueError, match="'band' has 3 classes, but .* has 2"):
+    with pytest.raises(ValueError, match=r"'band' has 3 classes, but .* has 2"):
         agreement.compare(laws, asked(x=at_lead("x"), band=at_lead("x").bands([1.0])))
-    with pytest.raises(ValueError, match="edges .* are not known"):
+    with pytest.raises(ValueError, match=r"edges .* are not known"):
         agreement.compare(laws, asked(x=at_lead("x"), band=at_lead("x").quantile_bands(3)))
 
 
