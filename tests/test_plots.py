@@ -15,7 +15,7 @@ from scipy import stats
 from scipy.special import ndtr
 
 import small
-from scrollmt import Categorical, Event, Forecaster, Gaussian, Windowing, at_lead, plots
+from scrollmt import Categorical, Event, Forecaster, Gaussian, Windowing, at_lead, pages, plots
 from scrollmt.committee import project
 from scrollmt.likelihoods import CensoredLaw, CountLaw, StudentTLaw
 from scrollmt.plots import canvas
@@ -594,3 +594,128 @@ def test_dates_of_any_span_find_their_ticks(hours: int, unit: str) -> None:
     ax = plots.forecasts(GaussianLaw(np.zeros(60), np.ones(60)), x=t)
     ax.figure.canvas.draw()
     assert 1 <= len(ax.get_xticks()) <= 9
+
+
+# Odd but legal: matplotlib warns of much, and warnings are errors here
+
+
+def test_names_are_one_short_line_that_no_legend_hides(ax: Any) -> None:
+    assert canvas.words("a\tb\n c\x00") == "a b c"
+    assert len(canvas.words("long " * 30)) <= canvas.LONGEST_NAME
+    law = OrdinalLaw(np.log([[0.5, 0.5]]))
+    plots.regimes(law, names=["_low", "high " * 20], ax=ax)
+    shown = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert [name.strip() for name in shown] == ["_low", canvas.words("high " * 20)]
+
+
+def rendered(ax: Any) -> None:
+    """Drawn to the last letter, as a page has it."""
+    assert "<svg" in pages.svg(ax, alt="x")
+
+
+TINY, HUGE = 1e-100, 1e100
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize(
+    ("mean", "sd"),
+    [(0.0, 1.0), (0.0, TINY), (HUGE, TINY), (HUGE, HUGE), (-TINY, HUGE), (5.0, 1e-12)],
+)
+def test_constant_tiny_and_huge_laws_are_drawn(mean: float, sd: float, rows: int) -> None:
+    law = GaussianLaw(np.full(rows, mean), np.full(rows, sd), noise_var=0.5 * sd**2)
+    one = np.where(np.arange(rows) == 0, mean, np.nan)
+    for y in (law.mean + HUGE, one):
+        for draw in (plots.coverage, plots.pit, plots.spread_error, plots.forecasts):
+            rendered(draw(law, y))
+    missing = np.full(rows, np.nan)
+    rendered(plots.forecasts(law, missing))
+    rendered(plots.fan([law[n] for n in range(rows)], missing, past=([], [])))
+    rendered(plots.variance_split(law))
+    for truth in (law.var, np.zeros(rows)):
+        rendered(plots.variance_tracking(law, truth))
+    rendered(plots.sd_over_leads(np.arange(1, rows + 1), law.sd, true_sd=law.sd))
+
+
+@pytest.mark.parametrize("p", [0.0, 1e-300, 0.5, 1.0])
+def test_certain_and_impossible_events_are_drawn(p: float) -> None:
+    with np.errstate(divide="ignore"):
+        law = EventLaw(np.log([[1.0 - p, p]] * 3))
+    for y in ([0, 0, 0], [1, 1, 1], [1, np.nan, np.nan]):
+        for draw in (plots.reliability, plots.pit, plots.regimes, plots.confusion):
+            rendered(draw(law, y))
+    rendered(plots.regimes(law, [np.nan] * 3))
+    rendered(plots.agreement(law.prob, 1.0 - law.prob))
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        CountLaw(np.array([-50.0, 0.0, 12.0]), np.array([0.1, 0.1, 2.0])),
+        CensoredLaw(GaussianLaw(np.full(3, -50.0), np.ones(3)), -0.5, 1.0),
+        StudentTLaw(np.zeros(3), np.full(3, 0.1), scale_obs=1.0, df=2.01),
+    ],
+    ids=lambda law: type(law).__name__,
+)
+def test_laws_with_masses_and_heavy_tails_are_drawn(law: Any) -> None:
+    for y in (np.zeros(3), np.array([1.0, np.nan, np.nan]), np.full(3, 1e9)):
+        for draw in (plots.coverage, plots.pit, plots.forecasts):
+            rendered(draw(law, y))
+    rendered(plots.fan([law[n] for n in range(3)]))
+
+
+def test_forecasts_beyond_all_floats_are_left_out() -> None:
+    law = TransformedLaw(GaussianLaw([0.0, 700.0, 5000.0], [1.0, 50.0, 1.0]), Transform(("log",)))
+    ax = plots.forecasts(law)
+    np.testing.assert_array_equal(
+        np.isfinite(labelled(ax, "median").get_ydata()), [True, True, False]
+    )
+    rendered(ax)
+    rendered(plots.fan([law[n] for n in range(3)]))
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        [0.0, 0.0, 0.0],
+        [1e300, 1.05e300, 1.1e300],
+        [0.0, 1e-9, 2e-9],
+        pd.DatetimeIndex(["2024-01-01"] * 3),
+        pd.date_range("2024-01-01", periods=3, freq="ns"),
+        pd.date_range("1700-01-01", periods=3, freq="3650D"),
+        pd.date_range("9000-01-01", periods=3, freq="3650D", unit="s"),
+        pd.timedelta_range("1h", periods=3, freq="h"),
+    ],
+    ids=lambda x: f"{type(x).__name__} from {x[0]}",
+)
+def test_odd_places_are_drawn(x: Any) -> None:
+    law = GaussianLaw(np.zeros(3), np.ones(3), noise_var=0.5)
+    for rows in (1, 3):
+        some = law[:rows]
+        rendered(plots.forecasts(some, x=x[:rows]))
+        rendered(plots.variance_split(some, x=x[:rows]))
+        rendered(plots.fan([law[n] for n in range(rows)], x=x[:rows]))
+        rendered(plots.regimes(EventLaw(np.log(np.full((rows, 2), 0.5))), x=x[:rows]))
+
+
+ODD_NAMES = ("臭氧 ☃😀", r"$a_b$ \frac{", "_x", "", "word " * 40, "a\nb\t%")
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_odd_names_are_drawn(name: str) -> None:
+    law = OrdinalLaw(np.log(np.full((4, 3), 1 / 3)))
+    for draw in (plots.regimes, plots.confusion):
+        rendered(draw(law, [0, 1, 2, np.nan], names=[name] * 3))
+    rendered(plots.effective_weight({name: np.ones(3), f"{name} ": np.zeros(3)}))
+    rendered(plots.over_leads([1, 2], {name: [1.0, np.nan], f"{name} ": [np.nan, np.nan]}))
+    rendered(plots.variance_tracking({name: np.ones(3)}, np.arange(3.0)))
+    table = pd.DataFrame({"difference": [0.0, 1.0], "se": [np.nan, 0.0]}, index=[name, "b"])
+    rendered(plots.interference(table))
+
+
+def test_weights_of_nothing_are_drawn() -> None:
+    ax = plots.effective_weight({"flat": np.zeros(3), "tiny": np.full(3, TINY)})
+    assert ax.get_xscale() == "log"
+    rendered(ax)
+    none = plots.effective_weight({"flat": np.zeros(3)})
+    assert none.get_xscale() == "linear"
+    rendered(none)

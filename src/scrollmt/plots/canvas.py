@@ -7,7 +7,7 @@ and frames stay in matplotlib's own ink, so that a style sheet, or a page, sets 
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
+from collections.abc import Callable, Sequence, Sized
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -25,6 +25,8 @@ GREY = "#808080"
 BAND_ALPHA = 0.3
 FIGURE_SIZE = (4.8, 3.3)
 ROW_HEIGHT = 0.22
+# Longer names would leave a small picture no room.
+LONGEST_NAME = 32
 
 
 @runtime_checkable
@@ -54,8 +56,12 @@ def axes(ax: Axes | None, rows: int = 0) -> Axes:
 
 
 def words(text: object) -> str:
-    """A name as matplotlib shall print it: a dollar sign starts no formula."""
-    return str(text).replace("$", r"\$")
+    """A name as matplotlib shall print it: one short line in which a dollar starts no formula."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
+    if len(line) > LONGEST_NAME:
+        line = line[: LONGEST_NAME - 1].rstrip() + "…"
+    # A legend would leave a name out that begins with an underscore.
+    return ("\u200a" + line if line.startswith("_") else line).replace("$", r"\$")
 
 
 def legend(ax: Axes) -> None:
@@ -86,16 +92,21 @@ def _width(labels: Sequence[str], columns: int) -> int:
 
 
 def plain_log(ax: Axes, which: Literal["x", "y"]) -> None:
-    """A logarithmic axis with ticks in plain digits, few enough not to touch; call it last."""
+    """A logarithmic axis with ticks in plain digits, few enough not to touch; call it last.
+
+    Without a positive number to show the axis stays as it is.
+    """
     from matplotlib.ticker import LogLocator, NullLocator
 
+    axis = ax.xaxis if which == "x" else ax.yaxis
+    if not np.isfinite(axis.get_minpos()):
+        return
     if which == "x":
         ax.set_xscale("log")
     else:
         ax.set_yscale("log")
     low, high = ax.get_xlim() if which == "x" else ax.get_ylim()
-    axis = ax.xaxis if which == "x" else ax.yaxis
-    subs = (1.0, 2.0, 5.0) if high / low < 300.0 else (1.0,)
+    subs = (1.0, 2.0, 5.0) if np.log10(high) - np.log10(low) < 2.5 else (1.0,)
     axis.set_major_locator(LogLocator(subs=subs, numticks=8))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter("{x:g}")
@@ -112,6 +123,13 @@ def positions(law: Sized, x: Any) -> np.ndarray:
             f"each, shape ({len(law)},)"
         )
     return place
+
+
+def finite(numbers: Callable[[float], Any], at: float) -> np.ndarray:
+    """What a law says at `at`, with NaN, which is not drawn, where it is beyond all floats."""
+    with np.errstate(over="ignore"):
+        values = np.asarray(numbers(at), dtype=float)
+    return np.where(np.isfinite(values), values, np.nan)
 
 
 def on_axis(x: Any) -> np.ndarray:

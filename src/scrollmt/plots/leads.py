@@ -87,7 +87,8 @@ def fan(
     ax = canvas.axes(ax)
     order = np.argsort(place, kind="stable")
     for level in sorted(levels, reverse=True):
-        lower, upper = np.array([law.interval(level) for law in laws]).reshape(-1, 2)[order].T
+        ends = [canvas.finite(law.interval, level) for law in laws]
+        lower, upper = np.array(ends).reshape(-1, 2)[order].T
         ax.fill_between(
             place[order],
             lower,
@@ -97,7 +98,7 @@ def fan(
             linewidth=0,
             label=f"{level:.0%} interval",
         )
-    median = np.array([law.quantile(0.5)[0] for law in laws])
+    median = np.array([canvas.finite(law.quantile, 0.5)[0] for law in laws])
     ax.plot(
         place[order], median[order], ".-", color=canvas.BLUE, markersize=4, lw=1.2, label="median"
     )

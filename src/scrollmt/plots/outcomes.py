@@ -42,7 +42,7 @@ def forecasts(
     # Bars touch but do not overlap in a picture of ordinary width.
     width = min(5.0, 300.0 / max(len(law), 1))
     for level in sorted(levels, reverse=True):
-        lower, upper = law.interval(level)
+        lower, upper = canvas.finite(law.interval, level)
         ax.vlines(
             place,
             lower,
@@ -52,7 +52,9 @@ def forecasts(
             linewidth=width,
             label=f"{level:.0%} interval",
         )
-    name, centre = ("mean", law.mean) if hasattr(law, "mean") else ("median", _median(law))
+    name, centre = "median", canvas.finite(law.quantile, 0.5)
+    if hasattr(law, "mean"):
+        name, centre = "mean", law.mean
     ax.plot(
         place,
         centre,
@@ -68,10 +70,6 @@ def forecasts(
     canvas.date_axis(ax, place)
     canvas.legend(ax)
     return ax
-
-
-def _median(law: Any) -> np.ndarray:
-    return law.quantile(0.5)
 
 
 def regimes(
@@ -127,7 +125,7 @@ def regimes(
 def _half_way(at: np.ndarray) -> np.ndarray:
     """(N + 1,) ends of the stretches that belong to N sorted places."""
     if len(at) == 1:
-        half = np.timedelta64(30, "m") if at.dtype.kind == "M" else 0.5
+        half = np.timedelta64(30, "m") if at.dtype.kind in "mM" else 0.5
         return np.array([at[0] - half, at[0] + half])
     half_gaps = (at[1:] - at[:-1]) / 2
     return np.concatenate([at[:1] - half_gaps[:1], at[:-1] + half_gaps, at[-1:] + half_gaps[-1:]])
@@ -173,7 +171,9 @@ def confusion(
             )
             ax.text(said, true, str(count), ha="center", va="center")
     ticks = np.arange(law.num_classes)
-    ax.set_xticks(ticks, labels)
+    # Names that would touch each other are slanted.
+    slant = {"rotation": 30.0, "ha": "right"} if sum(map(len, labels)) > 36 else {}
+    ax.set_xticks(ticks, labels, **slant)
     ax.set_yticks(ticks, labels)
     ax.set_xlim(-0.5, law.num_classes - 0.5)
     ax.set_ylim(law.num_classes - 0.5, -0.5)
