@@ -350,8 +350,8 @@ def test_answers_about_one_quantity_are_laid_side_by_side(windowed: Any, site: A
     )
     worst = int(np.argmax(np.abs(gap)))
     row = (
-        f"{test.t[worst]} {test.t[worst] + pd.Timedelta('3h')} wet {name} whether x at t + 3 h is "
-        f"above 1 mm {laws['wet'].prob[worst]:.2g} {read[worst]:.2g} {gap[worst]:.2g}"
+        f"{test.t[worst] + pd.Timedelta('3h')} {laws['wet'].prob[worst]:.2g} {read[worst]:.2g} "
+        f"{gap[worst]:.2g} wet {name} whether x at t + 3 h is above 1 mm"
     )
     assert row in words
     upper = 1.0 - ndtr((np.log1p([0.5, 1.5]) - value.mean[:, None]) / value.sd[:, None])

@@ -84,16 +84,18 @@ def _worst(evidence: Evidence, pair: tuple[str, str], found: Sequence[Agreement]
     for one in found:
         rows = np.argsort(-np.abs(one.difference), kind="stable")[:WORST]
         lead = ahead(evidence, one.about)
+        # The lead is in the words of the question, and a phone has no room for both times.
+        times = {k: v for k, v in when(evidence, one.about, rows).items() if k != "origin"}
         tables.append(
             pd.DataFrame(
                 {
-                    **when(evidence, one.about, rows),
-                    "event or band": pair[0],
-                    "value": pair[1],
-                    "asked": [one.events[one.which[n]].sentence(lead) for n in rows],
+                    **times,
                     "own law": one.own[rows],
                     "value's law": one.read[rows],
                     "difference": one.difference[rows],
+                    "event or band": pair[0],
+                    "value": pair[1],
+                    "asked": [one.events[one.which[n]].sentence(lead) for n in rows],
                 }
             )
         )
