@@ -33,8 +33,10 @@ def svg(drawn: Any, *, alt: str) -> str:
         raise ValueError("a picture needs an alt text that says what it shows")
     figure = getattr(drawn, "figure", drawn)
     stream = io.StringIO()
-    settings = {"svg.fonttype": "none", "svg.hashsalt": "scrollmt"}
-    with matplotlib.rc_context(settings), warnings.catch_warnings():
+    with (
+        matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "scrollmt"}),
+        warnings.catch_warnings(),
+    ):
         # Text stays text: the reader's browser has the letters that matplotlib's font lacks.
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})

@@ -172,8 +172,8 @@ def confusion(
             ax.text(said, true, str(count), ha="center", va="center")
     ticks = np.arange(law.num_classes)
     # Names that would touch each other are slanted.
-    slant = {"rotation": 30.0, "ha": "right"} if sum(map(len, labels)) > 36 else {}
-    ax.set_xticks(ticks, labels, **slant)
+    close = sum(map(len, labels)) > 36
+    ax.set_xticks(ticks, labels, rotation=30 * close, ha="right" if close else "center")
     ax.set_yticks(ticks, labels)
     ax.set_xlim(-0.5, law.num_classes - 0.5)
     ax.set_ylim(law.num_classes - 0.5, -0.5)
