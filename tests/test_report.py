@@ -1,5 +1,6 @@
 """The report of a model: what it says is so, and a real browser shows it as it should."""
 
+import dataclasses
 import html
 import re
 from collections.abc import Iterator
@@ -319,6 +320,13 @@ def test_over_leads_bands_with_learned_edges_have_numbers_and_maxima_no_past(dra
     plain = gather(model, parts.test.X, parts.test.Y)
     leads.section(plain, found[1])
     assert drawn["fan"][1][1]["x"] == [1.0, 3.0]
+    # Steps too short for words are counted.
+    recipe = model.recipe_
+    assert recipe is not None
+    model.recipe_ = dataclasses.replace(recipe, step=pd.Timedelta("250ms"))
+    section = leads.section(gather(model, parts.test.X, parts.test.Y), found[1])
+    assert drawn["over_leads"][-1][0][0] == [1, 3]
+    assert "lead (rows)" in section.body
 
 
 def test_forecasts_are_drawn_at_the_time_they_are_for(windowed: Any, drawn: Any) -> None:

@@ -48,22 +48,27 @@ def section(evidence: Evidence, group: Group) -> Section:
 
 
 def _axis(evidence: Evidence, group: Group) -> tuple[list[Any], str]:
-    """The leads as numbers, and their unit."""
-    numbers, units = [], ""
-    for task in group.tasks:
-        number, _, units = ahead(evidence, task).partition(" ")
-        numbers.append(float(number))
-    return numbers, f"lead ({units})" if units else "lead"
+    """The leads as numbers, and their unit; in rows where steps are shorter than a second."""
+    recipe = evidence.recipe
+    assert recipe is not None, "several leads come from a recipe"
+    step = recipe.step
+    if isinstance(step, pd.Timedelta) and step < pd.Timedelta(1, "s"):
+        return [recipe.tasks[task].lead for task in group.tasks], "lead (rows)"
+    words = [ahead(evidence, task).partition(" ") for task in group.tasks]
+    units = words[0][2]
+    return [float(number) for number, _, _ in words], f"lead ({units})" if units else "lead"
 
 
 def _over_leads(evidence: Evidence, group: Group) -> Iterator[Html]:
-    law = evidence.laws[group.tasks[0]]
-    if isinstance(law, DiscreteLaw | WithIntervals):
+    """What suits the laws at all leads, which may have heads of their own."""
+    laws = [evidence.laws[task] for task in group.tasks]
+    classes = all(isinstance(law, DiscreteLaw) for law in laws)
+    if classes or all(isinstance(law, WithIntervals) for law in laws):
         yield _newest(evidence, group)
     yield _nll(evidence, group)
-    if isinstance(law, GaussianLaw | RealLaw):
+    if all(isinstance(law, GaussianLaw | RealLaw) for law in laws):
         yield _coverage(evidence, group)
-    elif isinstance(law, DiscreteLaw):
+    elif classes:
         yield _accuracy(evidence, group)
 
 
