@@ -711,6 +711,15 @@ def test_odd_names_are_drawn(name: str) -> None:
     rendered(plots.interference(table))
 
 
+@pytest.mark.parametrize("reach", [1.7, 2.5, 10.0, 1e3, 1e9])
+def test_a_logarithmic_axis_of_any_length_has_a_few_ticks(reach: float, ax: Any) -> None:
+    ax.plot([0.09, 0.09 * reach], [0.0, 1.0])
+    canvas.plain_log(ax, "x")
+    low, high = ax.get_xlim()
+    shown = [tick for tick in ax.get_xticks() if low <= tick <= high]
+    assert 2 <= len(shown) <= 8
+
+
 def test_weights_of_nothing_are_drawn() -> None:
     ax = plots.effective_weight({"flat": np.zeros(3), "tiny": np.full(3, TINY)})
     assert ax.get_xscale() == "log"

@@ -106,7 +106,10 @@ def plain_log(ax: Axes, which: Literal["x", "y"]) -> None:
     else:
         ax.set_yscale("log")
     low, high = ax.get_xlim() if which == "x" else ax.get_ylim()
-    subs = (1.0, 2.0, 5.0) if np.log10(high) - np.log10(low) < 2.5 else (1.0,)
+    decades = np.log10(high) - np.log10(low)
+    subs: tuple[float, ...] = (1.0, 2.0, 5.0) if decades < 2.5 else (1.0,)
+    if decades < 0.5:
+        subs = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
     axis.set_major_locator(LogLocator(subs=subs, numticks=8))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter("{x:g}")
