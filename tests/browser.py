@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -132,12 +133,26 @@ class Browser:
         """The whole page, however long."""
         # A headless browser that has nothing new to paint may wait for a frame without end; while
         # it casts its screen it paints.
-        self._cdp("Page.startScreencast", format="jpeg", quality=1)
+        self._start_painting()
         try:
             shot = self._cdp("Page.captureScreenshot", captureBeyondViewport=True)
         finally:
             self._cdp("Page.stopScreencast")
         path.write_bytes(base64.b64decode(shot["data"]))
+
+    def _start_painting(self) -> None:
+        """Cast the screen; a page that was just loaded may not be the active one for a moment."""
+        from selenium.common.exceptions import TimeoutException
+
+        until = time.monotonic() + 10.0
+        while True:
+            try:
+                self._cdp("Page.startScreencast", format="jpeg", quality=1)
+                return
+            except TimeoutException as error:
+                if "Not attached to an active page" not in str(error) or time.monotonic() > until:
+                    raise
+                time.sleep(0.05)
 
     def _cdp(self, command: str, **params: Any) -> Any:
         return self.driver.execute_cdp_cmd(command, params)
