@@ -35,6 +35,8 @@ FLAGS = (
     "--no-first-run",
     "--hide-scrollbars",
 )
+# Seconds until a page that does not load, or does not become active, is an error.
+PATIENCE = 20.0
 
 
 class NoBrowserError(RuntimeError):
@@ -107,6 +109,12 @@ class Browser:
         chosen = {"name": "prefers-color-scheme", "value": scheme}
         self._cdp("Emulation.setEmulatedMedia", features=[chosen])
         self.driver.get(address)
+        # The driver may come back while the page still loads.
+        until = time.monotonic() + PATIENCE
+        while self.run("return [location.href, document.readyState]") != [address, "complete"]:
+            if time.monotonic() > until:
+                raise TimeoutError(f"{address} was not loaded within {PATIENCE:g} seconds")
+            time.sleep(0.02)
 
     def run(self, script: str) -> Any:
         return self.driver.execute_script(script)
@@ -144,7 +152,7 @@ class Browser:
         """Cast the screen; a page that was just loaded may not be the active one for a moment."""
         from selenium.common.exceptions import TimeoutException
 
-        until = time.monotonic() + 10.0
+        until = time.monotonic() + PATIENCE
         while True:
             try:
                 self._cdp("Page.startScreencast", format="jpeg", quality=1)
