@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -34,6 +35,8 @@ FLAGS = (
     "--no-first-run",
     "--hide-scrollbars",
 )
+# Seconds until a page that does not load, or does not become active, is an error.
+PATIENCE = 20.0
 
 
 class NoBrowserError(RuntimeError):
@@ -106,6 +109,12 @@ class Browser:
         chosen = {"name": "prefers-color-scheme", "value": scheme}
         self._cdp("Emulation.setEmulatedMedia", features=[chosen])
         self.driver.get(address)
+        # The driver may come back while the page still loads.
+        until = time.monotonic() + PATIENCE
+        while self.run("return [location.href, document.readyState]") != [address, "complete"]:
+            if time.monotonic() > until:
+                raise TimeoutError(f"{address} was not loaded within {PATIENCE:g} seconds")
+            time.sleep(0.02)
 
     def run(self, script: str) -> Any:
         return self.driver.execute_script(script)
@@ -132,12 +141,26 @@ class Browser:
         """The whole page, however long."""
         # A headless browser that has nothing new to paint may wait for a frame without end; while
         # it casts its screen it paints.
-        self._cdp("Page.startScreencast", format="jpeg", quality=1)
+        self._start_painting()
         try:
             shot = self._cdp("Page.captureScreenshot", captureBeyondViewport=True)
         finally:
             self._cdp("Page.stopScreencast")
         path.write_bytes(base64.b64decode(shot["data"]))
+
+    def _start_painting(self) -> None:
+        """Cast the screen; a page that was just loaded may not be the active one for a moment."""
+        from selenium.common.exceptions import TimeoutException
+
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                self._cdp("Page.startScreencast", format="jpeg", quality=1)
+                return
+            except TimeoutException as error:
+                if "Not attached to an active page" not in str(error) or time.monotonic() > until:
+                    raise
+                time.sleep(0.05)
 
     def _cdp(self, command: str, **params: Any) -> Any:
         return self.driver.execute_cdp_cmd(command, params)

@@ -53,6 +53,7 @@ ROOMS = [
     "cutting",
     "windows",
     "answers",
+    "agreement",
     "corpora",
     "presets",
     "batches",

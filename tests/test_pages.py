@@ -8,10 +8,17 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.image import imread
 
+import browser
 from scrollmt import pages, plots
 from scrollmt.pages import Html, Section
 from scrollmt.predictive import GaussianLaw
+
+
+def css_colour(css: str) -> np.ndarray:
+    """A colour as the browser names it, rgb(r, g, b), from 0 to 1."""
+    return np.array([int(part) for part in re.findall(r"\d+", css)[:3]]) / 255
 
 
 def drawn(label: str = "a < b & c") -> Any:
@@ -61,6 +68,52 @@ def test_only_named_columns_are_markup() -> None:
     assert '<span class="badge good">holds</span>' in made
     # The menu shows what a reader sees in the cell.
     assert '<option value="holds">holds</option>' in made
+
+
+def test_long_lists_are_folded_and_long_tables_scroll() -> None:
+    short, long = (pages.facts((f"term {n}", n) for n in range(count)) for count in (12, 15))
+    assert "<details>" not in short
+    shown, folded = long.split("<details>")
+    assert shown.count("<dt>") == 12
+    assert folded.startswith("<summary>3 more</summary>")
+    assert folded.count("<dt>") == 3
+    for rows, tall in ((25, False), (26, True)):
+        assert ('class="wide tall"' in pages.table(pd.DataFrame({"n": range(rows)}))) == tall
+
+
+def right_edge(reader: browser.Browser, box: str, path: Path) -> np.ndarray:
+    """Colours (H, 3) of the last column of pixels of a box, from 0 to 1."""
+    place = reader.run(
+        f"const b = document.querySelector('{box}').getBoundingClientRect();"
+        "return [b.right + scrollX, b.top + scrollY, b.bottom + scrollY]"
+    )
+    reader.screenshot(path)
+    right, top, bottom = (int(side) for side in place)
+    return imread(path)[top + 2 : bottom - 2, right - 2, :3]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_table_that_goes_on_shows_it_at_its_edge(scheme: str, tmp_path: Path) -> None:
+    wide = pages.table(pd.DataFrame({f"column {n}": ["a word", ""] for n in range(9)}))
+    narrow = pages.table(pd.DataFrame({"a": ["a word", ""]}))
+    (tmp_path / "p.html").write_text(
+        pages.page("T", [Section("Wide", wide), Section("Narrow", narrow)])
+    )
+    with browser.served(tmp_path) as address, browser.browser() as reader:
+        reader.open(f"{address}/p.html", width=390, height=844, scheme=scheme)
+        assert reader.run("return document.documentElement.scrollWidth") == 390
+        page = css_colour(reader.run("return getComputedStyle(document.body).backgroundColor"))
+        edges = {}
+        for box in ("#wide", "#narrow"):
+            edges[box] = right_edge(reader, f"{box} .wide", tmp_path / "shot.png")
+        reader.run("document.querySelector('#wide .wide').scrollLeft = 9999")
+        edges["end"] = right_edge(reader, "#wide .wide", tmp_path / "shot.png")
+    shade = {name: np.abs(edge - page).mean(axis=1) for name, edge in edges.items()}
+    # Of 255 levels about 80 where the table goes on, and none at its end or where it fits; the
+    # lines between rows are the exception there.
+    assert np.median(shade["#wide"]) > 0.15
+    assert np.median(shade["#narrow"]) < 0.01
+    assert np.median(shade["end"]) < 0.01
 
 
 @pytest.mark.parametrize("given", [{"filters": ["x"]}, {"markup": ["x"]}])

@@ -1,5 +1,6 @@
 """The reproduction's page, made from the committed records and seen by a real browser."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import pandas as pd
 import pytest
 
 import browser
-from scrollmt.paper import archive, ledger, report
+from scrollmt.paper import archive, ledger, published, report, tables
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
@@ -77,6 +78,40 @@ def test_on_lorenz_the_truth_and_its_band_are_simulated(frame: pd.DataFrame) -> 
     assert columns is not None
     np.testing.assert_allclose(columns["sd_star"], [2.0, 5.0])
     np.testing.assert_array_equal(columns["sd_p90"], [9.0, 9.0])
+
+
+def test_every_arm_and_corpus_is_explained_and_ours_comes_first(
+    frame: pd.DataFrame, written: Path
+) -> None:
+    page = (written / "report.html").read_text(encoding="utf-8")
+    compared, nll, metrics = (
+        page[page.index(f"<h2>{heading}</h2>") :].split("</section>")[0]
+        for heading in ("What is compared", "Test NLL", "All metrics")
+    )
+    words = dict(
+        re.findall(r'<td class="short">([^<]+)</td><td class="long">([^<]+)</td>', compared)
+    )
+    assert list(words) == ["scrollmt (default)", *published.arms()]
+    assert all(said.endswith(".") and len(said) > 30 for said in words.values())
+    assert "belief about its last-layer weights" in words["scroll-diag"]
+    for title in tables.TITLES.values():
+        assert f"<dt>{title}</dt>" in compared
+    rows = re.findall(r'<th scope="row">([^<]+)</th>', nll)
+    assert rows == [arm for arm in words if arm not in published.NOT_IN_BODY]
+    assert re.findall(r'<th scope="row">([^<]+)</th>', metrics) == [*words] * 3
+    # An arm of the paper keeps the mark of the best: ours is not among those compared.
+    assert "<strong>" not in nll[: nll.index('<th scope="row">scroll-diag</th>')]
+
+
+def test_every_table_and_figure_has_a_caption_below_it(written: Path) -> None:
+    page = (written / "report.html").read_text(encoding="utf-8")
+    figures = re.findall(r"<figure.*?</figure>", page, flags=re.S)
+    assert len(figures) == 3 + 4
+    for one in figures:
+        content, caption = one.split("<figcaption>")
+        assert "</svg>" in content or "</table>" in content
+        assert len(caption) > 60
+    assert "<tfoot>" not in page
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])

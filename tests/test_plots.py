@@ -1,6 +1,7 @@
 """Pictures show what the law says: positions of marks, bars and bands, not only that they draw."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ from scipy import stats
 from scipy.special import ndtr
 
 import small
-from scrollmt import Categorical, Event, Forecaster, Gaussian, Windowing, at_lead, plots
+from scrollmt import Categorical, Event, Forecaster, Gaussian, Windowing, at_lead, pages, plots
 from scrollmt.committee import project
 from scrollmt.likelihoods import CensoredLaw, CountLaw, StudentTLaw
 from scrollmt.plots import canvas
@@ -23,6 +24,8 @@ from scrollmt.scores import coverage, nll
 from scrollmt.scores import pit as pit_of
 from scrollmt.transforms import Transform
 from scrollmt.units import TransformedLaw
+
+EVENT = EventLaw(np.log([[0.5, 0.5]]))
 
 
 @pytest.fixture
@@ -93,12 +96,23 @@ def test_regimes_stack_probabilities_and_put_the_dot_into_the_true_class(ax: Any
     plots.regimes(OrdinalLaw(np.log(probs)), [1, -1], names=["dry", "wet", "flood"], ax=ax)
     for name, low, high in (("dry", 0.0, 0.2), ("wet", 0.2, 0.7), ("flood", 0.7, 1.0)):
         corners = labelled(ax, name).get_paths()[0].vertices
-        window = corners[(corners[:, 0] > 0.0) & (corners[:, 0] < 1.0)]
-        window = corners[corners[:, 0] == 0.0] if len(window) == 0 else window
+        window = corners[corners[:, 0] == -0.5]
         np.testing.assert_allclose([window[:, 1].min(), window[:, 1].max()], [low, high])
+    assert set(corners[:, 0]) == {-0.5, 0.5, 1.5}
     dots = labelled(ax, "came true")
-    # The second label is missing, so there is one dot, in the middle of the window and class.
-    np.testing.assert_allclose(dots.get_xydata(), [[0.5, 0.45]])
+    # The second label is missing, so there is one dot, at its own place and in its class.
+    np.testing.assert_allclose(dots.get_xydata(), [[0.0, 0.45]])
+
+
+def test_regimes_put_the_dot_at_the_time_given(ax: Any) -> None:
+    law, y = classes(3)
+    times = pd.to_datetime(["2024-01-01 00:00", "2024-01-01 06:00", "2024-01-01 07:00"])
+    plots.regimes(law, y, x=times, ax=ax)
+    dots = labelled(ax, "came true").get_xdata(orig=False)
+    np.testing.assert_allclose(np.sort(dots), matplotlib.dates.date2num(times), rtol=1e-9)
+    ends = np.unique(labelled(ax, "0").get_paths()[0].vertices[:, 0])
+    wanted = ["2023-12-31 21:00", "2024-01-01 03:00", "2024-01-01 06:30", "2024-01-01 07:30"]
+    np.testing.assert_allclose(ends, matplotlib.dates.date2num(pd.to_datetime(wanted)), rtol=1e-9)
 
 
 def test_events_are_regimes_named_no_and_yes(ax: Any) -> None:
@@ -118,6 +132,57 @@ def test_confusion_counts_by_true_and_likeliest_class(ax: Any) -> None:
     }
     assert cells == expected
     assert sum(cells.values()) == 180
+
+
+def test_agreement_marks_the_windows_whose_answers_are_apart(ax: Any) -> None:
+    own, read = np.array([0.1, 0.5, 0.9, 0.4]), np.array([0.1, 0.25, 0.95, 0.7])
+    plots.agreement(own, read, far=0.2, ax=ax)
+    near, apart = labelled(ax, "windows"), labelled(ax, "apart by over 0.2")
+    np.testing.assert_array_equal(near.get_xydata(), [[0.1, 0.1], [0.95, 0.9]])
+    np.testing.assert_array_equal(apart.get_xydata(), [[0.25, 0.5], [0.7, 0.4]])
+    # Thinned, the largest difference stays.
+    few = plots.agreement(own, read, points=2)
+    np.testing.assert_array_equal(labelled(few, "apart by over 0.2").get_xydata(), [[0.7, 0.4]])
+
+
+# Over leads
+
+
+def test_over_leads_draws_lines_and_what_was_promised(ax: Any) -> None:
+    lines = {"50% interval": [0.4, np.nan, 0.6], "90% interval": [0.8, 0.9, 0.95]}
+    plots.over_leads([1, 6, 24], lines, promised={"90% interval": 0.9}, ax=ax)
+    for name, values in lines.items():
+        np.testing.assert_array_equal(labelled(ax, name).get_xdata(), [1, 6, 24])
+        np.testing.assert_array_equal(labelled(ax, name).get_ydata(), values)
+    (level,) = [line for line in ax.lines if line.get_linestyle() == ":"]
+    assert set(level.get_ydata()) == {0.9}
+    assert level.get_color() == labelled(ax, "90% interval").get_color()
+
+
+def test_a_fan_opens_over_the_times_that_its_leads_are_for(law: GaussianLaw, ax: Any) -> None:
+    t = pd.Timestamp("2024-03-01 12:00", tz="Asia/Tokyo")
+    ahead = [t + pd.Timedelta(hours, "h") for hours in (6, 1, 3)]
+    past = [t - pd.Timedelta(2, "h"), t - pd.Timedelta(1, "h"), t], [1.0, 2.0, 1.5]
+    laws = [law[n] for n in range(3)]
+    plots.fan(laws, [0.5, np.nan, -1.0], x=ahead, past=past, ax=ax)
+    clock = matplotlib.dates.date2num(
+        [np.datetime64(f"2024-03-01T{hour}:00") for hour in (13, 15, 18)]
+    )
+    median = labelled(ax, "median")
+    # In order of time, whatever the order of the leads.
+    np.testing.assert_allclose(median.get_xdata(orig=False), clock, rtol=1e-9)
+    np.testing.assert_allclose(median.get_ydata(), law.mean[[1, 2, 0]])
+    lower, upper = law.interval(0.9)
+    corners = labelled(ax, "90% interval").get_paths()[0].vertices
+    for place, row in zip(clock, (1, 2, 0), strict=True):
+        ends = corners[np.isclose(corners[:, 0], place, rtol=0, atol=1e-6), 1]
+        np.testing.assert_allclose([ends.min(), ends.max()], [lower[row], upper[row]])
+    np.testing.assert_allclose(
+        labelled(ax, "came true").get_ydata(), [0.5, np.nan, -1.0], equal_nan=True
+    )
+    np.testing.assert_array_equal(labelled(ax, "past").get_ydata(), past[1])
+    last = labelled(ax, "past").get_xdata(orig=False)[-1]
+    assert last == pytest.approx(clock[0] - 1 / 24, rel=1e-9)
 
 
 # Calibration
@@ -279,6 +344,15 @@ def test_precisions_show_every_member_who_speaks(ax: Any) -> None:
         np.testing.assert_allclose(line.get_xdata(), expected)
 
 
+def test_precisions_of_some_tasks(model: Forecaster, ax: Any) -> None:
+    plots.precisions(model, tasks=["regime", "state"], ax=ax)
+    assert [t.get_text() for t in ax.get_yticklabels()] == ["regime", "state"]
+    found = float(model.members_[0].tasks["regime"].prior_precision)
+    np.testing.assert_allclose(ax.lines[0].get_xdata(), [found])
+    with pytest.raises(ValueError, match=r"no tasks \['x'\] to draw; the model has \['state'"):
+        plots.precisions(model, tasks=["x"])
+
+
 def test_training_marks_the_step_that_was_kept(model: Forecaster, ax: Any) -> None:
     plots.training(model, ax=ax)
     validation = labelled(ax, "validation NLL")
@@ -392,6 +466,15 @@ def test_without_ax_a_picture_gets_a_figure_of_its_own(law: GaussianLaw) -> None
     assert plt.get_fignums() == before
 
 
+def test_many_named_rows_get_a_higher_picture_each_as_high_as_its_name() -> None:
+    tall: Any = plots.effective_weight({f"task {n}": np.ones(3) for n in range(40)})
+    few: Any = plots.effective_weight({f"task {n}": np.ones(3) for n in range(3)})
+    assert few.figure.get_size_inches()[1] == canvas.FIGURE_SIZE[1]
+    tall.figure.canvas.draw()
+    boxes = [label.get_window_extent() for label in tall.get_yticklabels()]
+    assert all(above.y0 >= below.y1 for above, below in pairwise(boxes))
+
+
 def luminance(color: str) -> float:
     """Relative luminance of WCAG 2."""
     channels = np.array(to_rgb(color))
@@ -456,6 +539,12 @@ def test_neighbouring_colours_differ_for_colour_blind_readers(kind: str) -> None
         (lambda law, y: plots.confusion(law, y), TypeError, "no classes to confuse"),
         (lambda law, y: plots.reliability(law, y), TypeError, "ordered class"),
         (lambda law, y: plots.sd_over_leads([1, 2], [1, 2, 3]), ValueError, r"\(3,\).*2 leads"),
+        (lambda law, y: plots.over_leads([1], {"a": [1, 2]}), ValueError, r"\(1,\).*'a': \(2,\)"),
+        (lambda law, y: plots.over_leads([1], {}), ValueError, "no lines"),
+        (lambda law, y: plots.fan([law]), ValueError, r"one forecast for each lead, got \[3\]"),
+        (lambda law, y: plots.fan([law[0]], x=[1, 2]), ValueError, r"\(2,\).*1 leads"),
+        (lambda law, y: plots.fan([EVENT]), TypeError, r"EventLaw.*plots\.regimes"),
+        (lambda law, y: plots.agreement([0.1], [0.1, 0.2]), ValueError, r"\(1,\).*\(2,\)"),
         (lambda law, y: plots.interference(pd.DataFrame({"se": [1]})), ValueError, "difference"),
     ],
 )
@@ -467,13 +556,12 @@ def test_what_does_not_fit_is_named(
 
 
 def test_classes_refuse_pictures_of_values() -> None:
-    event = EventLaw(np.log([[0.5, 0.5]]))
     with pytest.raises(TypeError, match=r"plots\.regimes"):
-        plots.forecasts(event)
+        plots.forecasts(EVENT)
     with pytest.raises(ValueError, match="2 classes"):
-        plots.regimes(event, names=["a"])
+        plots.regimes(EVENT, names=["a"])
     with pytest.raises(ValueError, match="between 1 and 1"):
-        plots.reliability(event, [0], at_least=2)
+        plots.reliability(EVENT, [0], at_least=2)
     with pytest.raises(TypeError, match="order"):
         plots.pit(CategoricalLaw(np.log([[0.5, 0.5]])), [0])
 
@@ -505,3 +593,137 @@ def test_dates_of_any_span_find_their_ticks(hours: int, unit: str) -> None:
     ax = plots.forecasts(GaussianLaw(np.zeros(60), np.ones(60)), x=t)
     ax.figure.canvas.draw()
     assert 1 <= len(ax.get_xticks()) <= 9
+
+
+# Odd but legal: matplotlib warns of much, and warnings are errors here
+
+
+def test_names_are_one_short_line_that_no_legend_hides(ax: Any) -> None:
+    assert canvas.words("a\tb\n c\x00") == "a b c"
+    assert len(canvas.words("long " * 30)) <= canvas.LONGEST_NAME
+    law = OrdinalLaw(np.log([[0.5, 0.5]]))
+    plots.regimes(law, names=["_low", "high " * 20], ax=ax)
+    shown = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert [name.strip() for name in shown] == ["_low", canvas.words("high " * 20)]
+
+
+def rendered(ax: Any) -> None:
+    """Drawn to the last letter, as a page has it."""
+    assert "<svg" in pages.svg(ax, alt="x")
+
+
+TINY, HUGE = 1e-100, 1e100
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize(
+    ("mean", "sd"),
+    [(0.0, 1.0), (0.0, TINY), (HUGE, TINY), (HUGE, HUGE), (-TINY, HUGE), (5.0, 1e-12)],
+)
+def test_constant_tiny_and_huge_laws_are_drawn(mean: float, sd: float, rows: int) -> None:
+    law = GaussianLaw(np.full(rows, mean), np.full(rows, sd), noise_var=0.5 * sd**2)
+    one = np.where(np.arange(rows) == 0, mean, np.nan)
+    for y in (law.mean + HUGE, one):
+        for draw in (plots.coverage, plots.pit, plots.spread_error, plots.forecasts):
+            rendered(draw(law, y))
+    missing = np.full(rows, np.nan)
+    rendered(plots.forecasts(law, missing))
+    rendered(plots.fan([law[n] for n in range(rows)], missing, past=([], [])))
+    rendered(plots.variance_split(law))
+    for truth in (law.var, np.zeros(rows)):
+        rendered(plots.variance_tracking(law, truth))
+    rendered(plots.sd_over_leads(np.arange(1, rows + 1), law.sd, true_sd=law.sd))
+
+
+@pytest.mark.parametrize("p", [0.0, 1e-300, 0.5, 1.0])
+def test_certain_and_impossible_events_are_drawn(p: float) -> None:
+    with np.errstate(divide="ignore"):
+        law = EventLaw(np.log([[1.0 - p, p]] * 3))
+    for y in ([0, 0, 0], [1, 1, 1], [1, np.nan, np.nan]):
+        for draw in (plots.reliability, plots.pit, plots.regimes, plots.confusion):
+            rendered(draw(law, y))
+    rendered(plots.regimes(law, [np.nan] * 3))
+    rendered(plots.agreement(law.prob, 1.0 - law.prob))
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        CountLaw(np.array([-50.0, 0.0, 12.0]), np.array([0.1, 0.1, 2.0])),
+        CensoredLaw(GaussianLaw(np.full(3, -50.0), np.ones(3)), -0.5, 1.0),
+        StudentTLaw(np.zeros(3), np.full(3, 0.1), scale_obs=1.0, df=2.01),
+    ],
+    ids=lambda law: type(law).__name__,
+)
+def test_laws_with_masses_and_heavy_tails_are_drawn(law: Any) -> None:
+    for y in (np.zeros(3), np.array([1.0, np.nan, np.nan]), np.full(3, 1e9)):
+        for draw in (plots.coverage, plots.pit, plots.forecasts):
+            rendered(draw(law, y))
+    rendered(plots.fan([law[n] for n in range(3)]))
+
+
+def test_forecasts_beyond_all_floats_are_left_out() -> None:
+    law = TransformedLaw(GaussianLaw([0.0, 700.0, 5000.0], [1.0, 50.0, 1.0]), Transform(("log",)))
+    ax = plots.forecasts(law)
+    np.testing.assert_array_equal(
+        np.isfinite(labelled(ax, "median").get_ydata()), [True, True, False]
+    )
+    rendered(ax)
+    rendered(plots.fan([law[n] for n in range(3)]))
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        [0.0, 0.0, 0.0],
+        [1e300, 1.05e300, 1.1e300],
+        [0.0, 1e-9, 2e-9],
+        pd.DatetimeIndex(["2024-01-01"] * 3),
+        pd.date_range("2024-01-01", periods=3, freq="ns"),
+        pd.date_range("1700-01-01", periods=3, freq="3650D"),
+        pd.date_range("9000-01-01", periods=3, freq="3650D", unit="s"),
+        pd.timedelta_range("1h", periods=3, freq="h"),
+    ],
+    ids=lambda x: f"{type(x).__name__} from {x[0]}",
+)
+def test_odd_places_are_drawn(x: Any) -> None:
+    law = GaussianLaw(np.zeros(3), np.ones(3), noise_var=0.5)
+    for rows in (1, 3):
+        some = law[:rows]
+        rendered(plots.forecasts(some, x=x[:rows]))
+        rendered(plots.variance_split(some, x=x[:rows]))
+        rendered(plots.fan([law[n] for n in range(rows)], x=x[:rows]))
+        rendered(plots.regimes(EventLaw(np.log(np.full((rows, 2), 0.5))), x=x[:rows]))
+
+
+ODD_NAMES = ("臭氧 ☃😀", r"$a_b$ \frac{", "_x", "", "word " * 40, "a\nb\t%")
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_odd_names_are_drawn(name: str) -> None:
+    law = OrdinalLaw(np.log(np.full((4, 3), 1 / 3)))
+    for draw in (plots.regimes, plots.confusion):
+        rendered(draw(law, [0, 1, 2, np.nan], names=[name] * 3))
+    rendered(plots.effective_weight({name: np.ones(3), f"{name} ": np.zeros(3)}))
+    rendered(plots.over_leads([1, 2], {name: [1.0, np.nan], f"{name} ": [np.nan, np.nan]}))
+    rendered(plots.variance_tracking({name: np.ones(3)}, np.arange(3.0)))
+    table = pd.DataFrame({"difference": [0.0, 1.0], "se": [np.nan, 0.0]}, index=[name, "b"])
+    rendered(plots.interference(table))
+
+
+@pytest.mark.parametrize("reach", [1.7, 2.5, 10.0, 1e3, 1e9])
+def test_a_logarithmic_axis_of_any_length_has_a_few_ticks(reach: float, ax: Any) -> None:
+    ax.plot([0.09, 0.09 * reach], [0.0, 1.0])
+    canvas.plain_log(ax, "x")
+    low, high = ax.get_xlim()
+    shown = [tick for tick in ax.get_xticks() if low <= tick <= high]
+    assert 2 <= len(shown) <= 8
+
+
+def test_weights_of_nothing_are_drawn() -> None:
+    ax = plots.effective_weight({"flat": np.zeros(3), "tiny": np.full(3, TINY)})
+    assert ax.get_xscale() == "log"
+    rendered(ax)
+    none = plots.effective_weight({"flat": np.zeros(3)})
+    assert none.get_xscale() == "linear"
+    rendered(none)

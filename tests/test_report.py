@@ -1,5 +1,7 @@
 """The report of a model: what it says is so, and a real browser shows it as it should."""
 
+import dataclasses
+import html
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,11 +15,12 @@ from scipy.special import ndtr
 
 import browser
 import small
-from scrollmt import Categorical, Forecaster, Gaussian, Windowing, at_lead
+from scrollmt import Categorical, Forecaster, Gaussian, Windowing, at_lead, over_window, plots
 from scrollmt.likelihoods import Poisson, StudentT
 from scrollmt.predictive import CategoricalLaw, EventLaw, GaussianLaw, Law, OrdinalLaw
-from scrollmt.report import write_report
+from scrollmt.report import gallery, leads, write_report
 from scrollmt.report.evidence import gather, score_table
+from scrollmt.report.groups import groups
 from scrollmt.report.verdict import class_moments, judge, judged_cuts, spread_factor
 
 # A name that is markup, a formula and more, as a task of a stranger's table may have.
@@ -62,6 +65,16 @@ def site(windowed: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tu
 
 
 @pytest.fixture(scope="module")
+def many_leads() -> tuple[Forecaster, Any]:
+    """A model of two questions at 24 leads, and windows to judge it on."""
+    x = at_lead("x", units="mm")
+    asked = {"level": x.log1p(), "wet": x > 1.0}
+    parts = Windowing(history=6, leads=range(1, 25)).cut(series(400), asked).split()
+    settings = {"preset": small.TINY, "validation": parts.valid}
+    return Forecaster.for_windows(parts.train, **settings).fit(parts.train), parts.test
+
+
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[browser.Browser]:
     with browser.browser() as one:
         yield one
@@ -84,7 +97,8 @@ def test_the_page_opens_without_complaint_or_request_and_shows_all(
         " const b = s.getBoundingClientRect();"
         " return [b.width, b.height, s.getAttribute('role'), s.getAttribute('aria-label')] })"
     )
-    assert len(boxes) == 5 + 3 + 3 + 3 + 1
+    # Three tasks, two pairs of answers, the fit, and sharing.
+    assert len(boxes) == (5 + 3 + 3) + 2 + 3 + 1
     for wide, high, role, alt in boxes:
         assert wide > 250
         assert high > 150
@@ -124,7 +138,7 @@ def test_search_and_menu_filter_the_rows(site: Any, chromium: browser.Browser) -
     chromium.open(address)
     rows = (
         "return [...document.querySelectorAll('#surprises tbody tr')]"
-        ".filter(r => r.offsetParent !== null).map(r => r.cells[1].textContent)"
+        ".filter(r => r.offsetParent !== null).map(r => r.cells[2].textContent)"
     )
     everything = chromium.run(rows)
     assert set(everything) == {HOSTILE, "wet", "band"}
@@ -134,7 +148,7 @@ def test_search_and_menu_filter_the_rows(site: Any, chromium: browser.Browser) -
     count = len(chromium.run(rows))
     assert chromium.find("#surprises output").text == f"{count} of {len(everything)} rows"
     search = chromium.find("#surprises input")
-    when = chromium.run(rows.replace("cells[1]", "cells[0]"))
+    when = chromium.run(rows.replace("cells[2]", "cells[0]"))
     search.send_keys(f"WET {when[0]}")
     assert len(chromium.run(rows)) == when.count(when[0]) < count
     search.send_keys(" nowhere")
@@ -189,13 +203,173 @@ def test_screenshots_show_a_whole_page(
     assert (wide, high) == (390, chromium.run("return document.documentElement.scrollHeight"))
 
 
+def test_many_leads_are_one_section_a_question_on_a_page_of_bounded_height(
+    many_leads: Any, chromium: browser.Browser, tmp_path: Path
+) -> None:
+    model, test = many_leads
+    page = write_report(model, test, None, tmp_path / "r.html").read_text(encoding="utf-8")
+    headings = re.findall(r"<h2>([^<]+)</h2>", page)
+    assert headings == [
+        "Model card",
+        "Question: level",
+        "Question: wet",
+        "Do the answers agree?",
+        "Surprises",
+        "Inside the model",
+    ]
+    assert "Forecasts of level, wet</h1>" in page
+    assert "2 questions at 24 leads" in page
+    # Over leads, in detail at three of them, both answers beside each other, the fit.
+    assert page.count("<svg") == (3 + 3) + 3 * (5 + 3) + 1 + 3
+    with browser.served(tmp_path) as address:
+        chromium.open(f"{address}/r.html")
+        assert chromium.console() == []
+        assert chromium.run("return document.documentElement.scrollHeight") < 10_000
+        seen = (
+            "return [...document.querySelectorAll('svg')].filter(s => s.checkVisibility()).length"
+        )
+        assert chromium.run(seen) == (3 + 3) + 1 + 3
+        # What is folded away opens: pictures of the shortest, a middle and the longest lead.
+        chromium.run("document.querySelector('#question-level details summary').click()")
+        assert chromium.run(seen) == (3 + 3) + 3 * 5 + 1 + 3
+        opened = chromium.run(
+            "return [...document.querySelectorAll('#question-level h3')].map(h => h.textContent)"
+        )
+        assert opened == ["1 h ahead", "13 h ahead", "24 h ahead"]
+
+
 # What it says
+
+
+def told(page: str) -> str:
+    """The words of a page, without its markup."""
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
+    """What the pictures that matter were given, by name: pairs of arguments and options."""
+    calls: dict[str, list[Any]] = {
+        name: [] for name in ("over_leads", "fan", "regimes", "forecasts")
+    }
+    for name, seen in calls.items():
+        draw = getattr(plots, name)
+
+        def spied(*args: Any, draw: Any = draw, seen: Any = seen, **given: Any) -> Any:
+            seen.append((args, given))
+            return draw(*args, **given)
+
+        monkeypatch.setattr(plots, name, spied)
+    return calls
+
+
+def test_pictures_over_leads_show_scores_coverage_and_the_newest_forecast(
+    many_leads: Any, drawn: Any
+) -> None:
+    model, test = many_leads
+    evidence = gather(model, test)
+    level, _ = (leads.section(evidence, group) for group in groups(evidence))
+    scores = model.evaluate(test)
+    nll, coverage, event_nll, accuracy = (args for args, _ in drawn["over_leads"])
+    every = np.arange(1, 25)
+    for (at, lines), kind, score in (
+        (nll, "level", "nll"),
+        (event_nll, "wet", "nll"),
+        (accuracy, "wet", "accuracy"),
+    ):
+        np.testing.assert_array_equal(at, every)
+        wanted = [scores.loc[f"{kind}@{lead}", score] for lead in every]
+        np.testing.assert_allclose(lines["model"], wanted)
+    y = test.Y["level@7"]
+    constant = -stats.norm(y.mean(), y.std()).logpdf(y).mean()
+    assert nll[1]["best constant law"][6] == pytest.approx(constant)
+    np.testing.assert_allclose(
+        coverage[1]["90% interval"], [scores.loc[f"level@{k}", "coverage_90"] for k in every]
+    )
+    ((laws, truth), given) = drawn["fan"][0]
+    newest = test.t[-1]
+    hours = [newest + pd.Timedelta(k, "h") for k in range(1, 25)]
+    assert list(given["x"]) == hours
+    np.testing.assert_allclose(truth, series(400)["x"][hours])
+    np.testing.assert_allclose(
+        [law.quantile(0.5)[0] for law in laws],
+        [np.expm1(model.predict(test.X[-1:])[f"level@{k}"].mean[0]) for k in every],
+        rtol=1e-4,
+    )
+    times, values = given["past"]
+    assert list(times) == list(pd.date_range(end=newest, periods=37, freq="h"))
+    np.testing.assert_allclose(values, series(400)["x"][times])
+    assert f"The newest forecast, from {newest}" in level.body
+
+
+def test_over_leads_bands_with_learned_edges_have_numbers_and_maxima_no_past(drawn: Any) -> None:
+    asked = {"band": at_lead("x").quantile_bands(3), "top": over_window("x").max()}
+    parts = Windowing(history=2, leads=[3, 1]).cut(series(200), asked).split()
+    settings = {"preset": small.TINY, "validation": parts.valid}
+    model = Forecaster.for_windows(parts.train, **settings).fit(parts.train)
+    evidence = gather(model, parts.test)
+    found = groups(evidence)
+    assert [group.tasks for group in found] == [("band@1", "band@3"), ("top@1", "top@3")]
+    band, _ = (leads.section(evidence, group) for group in found)
+    assert "quantiles over the training corpus, at 2 leads from 1 h to 3 h" in band.body
+    assert drawn["regimes"][0][1]["names"] == ["band 1", "band 2", "band 3"]
+    assert drawn["fan"][0][1]["past"] is None
+    # Plain rows have no times: the leads themselves are the places.
+    plain = gather(model, parts.test.X, parts.test.Y)
+    leads.section(plain, found[1])
+    assert drawn["fan"][1][1]["x"] == [1.0, 3.0]
+    # Steps too short for words are counted.
+    recipe = model.recipe_
+    assert recipe is not None
+    model.recipe_ = dataclasses.replace(recipe, step=pd.Timedelta("250ms"))
+    section = leads.section(gather(model, parts.test.X, parts.test.Y), found[1])
+    assert drawn["over_leads"][-1][0][0] == [1, 3]
+    assert "lead (rows)" in section.body
+
+
+def test_forecasts_are_drawn_at_the_time_they_are_for(windowed: Any, drawn: Any) -> None:
+    model, test = windowed
+    evidence = gather(model, test)
+    for task in evidence.tasks:
+        gallery.task_section(evidence, task)
+    placed = [given["x"] for _, given in drawn["forecasts"] + drawn["regimes"]]
+    assert len(placed) == 3
+    for x in placed:
+        assert list(x) == list(test.t[-60:] + pd.Timedelta("3h"))
+
+
+def test_answers_about_one_quantity_are_laid_side_by_side(windowed: Any, site: Any) -> None:
+    model, test = windowed
+    laws = model.predict(test)
+    page = (site[1] / "report.html").read_text(encoding="utf-8")
+    section = page[page.index("<h2>Do the answers agree?</h2>") :].split("</section>")[0]
+    words = told(section)
+    value = laws[HOSTILE]
+    assert isinstance(value, GaussianLaw)
+    read = 1.0 - ndtr((np.log1p(1.0) - value.mean) / value.sd)
+    gap = laws["wet"].prob - read
+    share = 100 * np.mean(np.abs(gap) > 0.2)
+    name = html.escape(HOSTILE)
+    assert (
+        f"wet and {name} differ by {np.abs(gap).mean():.3f} on average, by more than 0.2 in "
+        f"{share:.0f} percent of the windows." in words
+    )
+    worst = int(np.argmax(np.abs(gap)))
+    row = (
+        f"{test.t[worst] + pd.Timedelta('3h')} {laws['wet'].prob[worst]:.2g} {read[worst]:.2g} "
+        f"{gap[worst]:.2g} wet {name} whether x at t + 3 h is above 1 mm"
+    )
+    assert row in words
+    upper = 1.0 - ndtr((np.log1p([0.5, 1.5]) - value.mean[:, None]) / value.sd[:, None])
+    apart = np.abs(laws["band"].probs[:, ::-1].cumsum(axis=1)[:, 1::-1] - upper).max(axis=1)
+    assert f"band and {name} differ by {apart.mean():.3f} on average" in words
+    assert section.count("<svg") == 2
 
 
 def test_the_card_says_what_was_asked_fitted_and_judged(site: Any, windowed: Any) -> None:
     model, test = windowed
     page = (site[1] / "report.html").read_text(encoding="utf-8")
-    told = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
+    words = told(page)
     for said in (
         f"{len(test)} windows",
         "a value: Gaussian",
@@ -208,9 +382,9 @@ def test_the_card_says_what_was_asked_fitted_and_judged(site: Any, windowed: Any
         "no claim about how well the weights are known",
         "sharing helps &lt;b&gt;$x_$&lt;/b&gt;&quot;&amp; and hurts wet",
     ):
-        assert said in told, said
+        assert said in words, said
     table = model.evaluate(test)
-    assert f"Brier score {table.loc['wet', 'brier']:.4g}" in told
+    assert f"Brier score {table.loc['wet', 'brier']:.4g}" in words
 
 
 def test_the_same_windows_give_the_same_report(windowed: Any, tmp_path: Path) -> None:
@@ -230,6 +404,7 @@ def test_plain_rows_and_unordered_classes_are_reported_too(tmp_path: Path) -> No
     model.fit(X, asked)
     page = write_report(model, X, asked, tmp_path / "r.html").read_text(encoding="utf-8")
     assert "3 classes: softmax" in page
+    assert "Do the answers agree?" not in page
     assert "belief&#x27;s spread" not in page
     assert "prior precision" not in page
     assert page.count("<svg") == 2 + 5 + 2

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+import numpy as np
 import pytest
 import yaml
+from matplotlib.image import imread
 
 import scrollmt
 from browser import browser, served
@@ -113,7 +115,8 @@ def test_every_page_is_in_the_navigation_once() -> None:
 def test_every_link_within_the_site_leads_somewhere(site: Path, pages: dict[Path, Page]) -> None:
     dead = []
     for path, page in pages.items():
-        for link in page.links + page.loaded:
+        # Behind the name of a picture stands which theme it is for, and no place in it.
+        for link in page.links + [address.partition("#")[0] for address in page.loaded]:
             parts = urlsplit(link)
             if parts.scheme or parts.netloc:
                 continue
@@ -240,6 +243,38 @@ def test_the_strict_build_names_what_is_wrong(tmp_path: Path) -> None:
     assert done.returncode != 0
     for fault in ("lost.md", "gone.md", "#nowhere", "scrollmt.heads.Nobody", "\\nonsense"):
         assert fault in done.stderr, f"{fault} is not reported:\n{done.stderr}"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pictures_suit_the_theme_of_the_page(site: Path, scheme: str, tmp_path: Path) -> None:
+    with served(site) as address, browser() as reader:
+        for page, pictures in (("index.html", 1), ("design.html", 1), ("results/speed.html", 1)):
+            reader.open(f"{address}/{page}", scheme=scheme)
+            boxes = reader.run(
+                "return [...document.querySelectorAll('article img')]"
+                ".filter(i => i.getBoundingClientRect().width > 0).map(i => {"
+                " const b = i.getBoundingClientRect();"
+                " return [b.left + scrollX, b.top + scrollY, b.right + scrollX, b.bottom + scrollY]"
+                "})"
+            )
+            assert len(boxes) == pictures, page
+            reader.screenshot(tmp_path / "page.png")
+            shot = imread(tmp_path / "page.png")[:, :, :3].mean(axis=2)
+            for left, top, right, bottom in (map(int, box) for box in boxes):
+                # Most of a picture is its ground, which is as bright as the page about it.
+                ground = np.median(shot[top:bottom, left:right])
+                about = np.median(shot[top:bottom, left - 12 : left - 2])
+                assert abs(ground - about) < 0.15, f"{page}: {ground:.2f} on {about:.2f}"
+                assert (about < 0.3) == (scheme == "dark")
+
+
+def test_the_readme_has_its_picture_for_both_themes() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (picture,) = re.findall(r"<picture>.*?</picture>", text, flags=re.S)
+    files = re.findall(r'(?:src|srcset)="([^"]+)"', picture)
+    assert files == ["docs/results/lorenz63-dark.png", "docs/results/lorenz63.png"]
+    assert all((ROOT / name).is_file() for name in files)
+    assert 'media="(prefers-color-scheme: dark)"' in picture
 
 
 def test_pages_work_in_a_browser(site: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,16 +15,23 @@ from scrollmt._io import atomic
 from scrollmt.corpora import lorenz63
 from scrollmt.forecaster import Forecaster
 from scrollmt.heads import Event, Gaussian, Ordinal
+from scrollmt.plots import canvas
 from scrollmt.predictive import GaussianLaw
 from scrollmt.scores import coverage
 from scrollmt.splits import random_split
 
 SHOWN = 60
+# What is drawn in ink, and what it is drawn on; the dark picture lets the page shine through.
+INKED = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+GROUNDS = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
+LIGHT_INK = "#e6e8eb"
+# The data colours of a report on a dark page.
+BRIGHT = {canvas.BLUE: "#56b4e9", canvas.RED: "#ff8b45", canvas.GREY: "#9aa0a6"}
 
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demo measured, and where its picture lies."""
+    """What the demo measured, and where its picture lies; one for dark pages lies beside it."""
 
     table: pd.DataFrame
     test_windows: int
@@ -66,19 +74,40 @@ def run(folder: Path, *, seed: int = 0, windows: int = 6500) -> Demo:
     for level in (0.5, 0.9):
         share = float(coverage(state, y["state"], [level])[0])
         table[f"in {level:.0%}"] = pd.Series({"state": share})
-    _draw(picture, state, y["state"], oracle.var)
+    picture = draw(folder, state, y["state"], oracle.var)
     seconds = {"draw": drawn - began, "fit": fitted - drawn, "score": scored - fitted}
     return Demo(table, len(x), picture, seconds)
 
 
-def _draw(path: Path, law: GaussianLaw, y: np.ndarray, true_var: np.ndarray) -> None:
+def draw(folder: Path, law: GaussianLaw, y: np.ndarray, true_var: np.ndarray) -> Path:
+    """The picture on white, lorenz63.png, and beside it one for dark pages, lorenz63-dark.png."""
+    import matplotlib
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11, 4.2), layout="constrained")
-    left, right = figure.subplots(1, 2, width_ratios=(2.0, 1.0))
-    plots.forecasts(law[:SHOWN], y[:SHOWN], ax=left)
-    left.set_xlabel("test window")
-    left.set_ylabel("x, half a time unit ahead")
-    plots.variance_tracking(law, true_var, ax=right)
-    with atomic.replacing(path) as draft:
-        figure.savefig(draft, dpi=120)
+    bright: Any = dict.fromkeys(INKED, LIGHT_INK) | dict.fromkeys(GROUNDS, "none")
+    for ending, settings in (("-dark", bright), ("", {})):
+        with matplotlib.rc_context(settings):
+            figure = Figure(figsize=(11, 4.2), layout="constrained")
+            left, right = figure.subplots(1, 2, width_ratios=(2.0, 1.0))
+            plots.forecasts(law[:SHOWN], y[:SHOWN], ax=left)
+            left.set_xlabel("test window")
+            left.set_ylabel("x, half a time unit ahead")
+            plots.variance_tracking(law, true_var, ax=right)
+            if ending:
+                _brighten(figure)
+            path = folder / f"lorenz63{ending}.png"
+            with atomic.replacing(path) as draft:
+                figure.savefig(draft, dpi=120)
+    return path
+
+
+def _brighten(figure: Any) -> None:
+    from matplotlib.collections import LineCollection
+    from matplotlib.colors import to_hex, to_rgba_array
+    from matplotlib.lines import Line2D
+
+    for drawn in (*figure.findobj(Line2D), *figure.findobj(LineCollection)):
+        # One colour for a line, a table of them for a collection.
+        color = to_rgba_array(drawn.get_color())[0]
+        if to_hex(color) in BRIGHT:
+            drawn.set_color((BRIGHT[to_hex(color)], color[3]))

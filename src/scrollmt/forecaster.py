@@ -26,7 +26,7 @@ import numpy as np
 import pandas as pd
 from sklearn.exceptions import NotFittedError
 
-from scrollmt import committee, evaluation, intake, judging, store, training
+from scrollmt import agreement, committee, evaluation, intake, judging, store, training
 from scrollmt.answers import Forecast
 from scrollmt.batches import Factory
 from scrollmt.couplings import read_groups
@@ -298,8 +298,8 @@ class Forecaster(AbstractEstimator):
 
         `frame`, `time` and `columns` as in `Windowing.cut`. `at` asks for one origin; `on_grid`
         admits only origins at clock times that the fit had origins at. A forecast from another
-        one, or from inputs far outside the training range, comes with a warning, which is in
-        `notices` too.
+        one, from inputs far outside the training range, or with answers that contradict each
+        other, comes with a warning, which is in `notices` too.
         """
         self._check_fitted()
         if self.recipe_ is None:
@@ -309,7 +309,11 @@ class Forecaster(AbstractEstimator):
             )
         window = self.recipe_.newest(frame, time=time, columns=columns, at=at, on_grid=on_grid)
         laws = self._predicted(window)
-        found = self.recipe_.off_grid(window.t[0]), self.scales_.far_out(*self._read(window))
+        found = (
+            self.recipe_.off_grid(window.t[0]),
+            self.scales_.far_out(*self._read(window)),
+            agreement.notice(laws, window),
+        )
         notices = tuple(text for text in found if text is not None)
         for text in notices:
             warnings.warn(text, UserWarning, stacklevel=2)

@@ -26,6 +26,10 @@ import pandas as pd
 from scrollmt._io.atomic import refuse_existing, replacing
 from scrollmt.pages.drawing import svg
 
+# Longer lists are folded, and longer tables scroll in their box: a page stays a page.
+MOST_FACTS = 12
+MOST_ROWS = 25
+
 
 class Html(str):
     """Text that is markup already and is not escaped again."""
@@ -68,9 +72,15 @@ def details(summary: object, content: object) -> Html:
 
 
 def facts(pairs: Iterable[tuple[object, object]]) -> Html:
-    """Terms with what there is to say about them."""
-    rows = "".join(tag("dt", term) + tag("dd", said) for term, said in pairs)
-    return tag("dl", Html(rows), class_="facts")
+    """Terms with what there is to say about them; of many, the first, and the rest folded away."""
+    rows = [tag("dt", term) + tag("dd", said) for term, said in pairs]
+    first, more = (
+        tag("dl", Html("".join(part)), class_="facts")
+        for part in (rows[:MOST_FACTS], rows[MOST_FACTS:])
+    )
+    if len(rows) <= MOST_FACTS:
+        return first
+    return Html(first + details(f"{len(rows) - MOST_FACTS} more", more))
 
 
 def number(value: Any, digits: int = 4) -> str:
@@ -176,6 +186,8 @@ def table(
 ) -> Html:
     """A table in a box of its own; the index is its first column where it has a name.
 
+    The box scrolls sideways where it is too narrow, and up and down from 25 rows on.
+
     `search` adds a field that keeps the rows with all of its words, `filters` a menu for each of
     these columns. Cells are escaped, but for those of the columns named in `markup`.
     """
@@ -200,7 +212,8 @@ def table(
     ]
     about = tag("caption", caption) if caption else ""
     grid = (
-        f'<div class="wide" tabindex="0" role="region" aria-label="Table"><table>{about}'
+        f'<div class="wide{" tall" if len(rows) > MOST_ROWS else ""}" tabindex="0" role="region" '
+        f'aria-label="Table"><table>{about}'
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
     controls = _controls(dict(zip(columns, cells, strict=True)), search, filters)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import html
 import io
 import re
+import warnings
 import zlib
 from typing import Any
 
@@ -32,7 +33,12 @@ def svg(drawn: Any, *, alt: str) -> str:
         raise ValueError("a picture needs an alt text that says what it shows")
     figure = getattr(drawn, "figure", drawn)
     stream = io.StringIO()
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "scrollmt"}):
+    with (
+        matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "scrollmt"}),
+        warnings.catch_warnings(),
+    ):
+        # Text stays text: the reader's browser has the letters that matplotlib's font lacks.
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
     source = stream.getvalue()
     opening, body = re.split(r">", source[source.index("<svg") :], maxsplit=1)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,24 @@ import pandas as pd
 
 from scrollmt import pages
 from scrollmt.pages import Html, Section
-from scrollmt.paper import figures, ledger, main_page, published
+from scrollmt.paper import explained, figures, ledger, main_page, published
 from scrollmt.paper.archive import ArrayKey
 from scrollmt.paper.figures import CLOUD, LORENZ, OU, Columns
+from scrollmt.paper.layout import Table
+from scrollmt.paper.main_page import OWN_NAMES
+from scrollmt.paper.probes.default import NAME as DEFAULT
+from scrollmt.paper.published import NOT_IN_BODY
 from scrollmt.paper.tables import arm_seconds, full_table, main_table, select
 
 Arrays = Mapping[ArrayKey, np.ndarray]
 CORPUS_FACTS = "probe-corpus"
 ROUTES = {"diag": "scroll-diag", "full": "scroll-full", "closed": "closed"}
 BADGES = {"holds": "good", "differs": "bad", "not checkable": "plain"}
+LEDGER = (
+    "Every checkable claim of the paper beside what was found here. A claim holds where our number "
+    "is within the tolerance of its check; one that is not checkable needs runs that these records "
+    "do not have."
+)
 ALT = {
     OU: "Predictive sd of the state over leads on OU, beside the analytic sd",
     LORENZ: "Root mean predictive variance over leads on Lorenz-63, beside that of the simulator",
@@ -110,29 +120,38 @@ def page(frame: pd.DataFrame, arrays: Arrays, *, command: str) -> str:
     shown = table.set_index("id")
     shown["verdict"] = [str(pages.badge(v, BADGES[v])) for v in shown["verdict"]]
     drawn = [
-        pages.picture(figures.picture(name, columns), alt=ALT[name])
+        pages.picture(
+            figures.picture(name, columns), alt=ALT[name], caption=explained.FIGURES[name]
+        )
         for name, columns in figure_columns(frame, arrays).items()
     ]
+    arms = ours_first(kept)
+    body = main_table(kept, arms=[a for a in arms if a not in NOT_IN_BODY], compete=rivals)
+    full = full_table(kept, arms=arms, compete=rivals, seconds=arm_seconds(frame))
+    claims = pages.table(shown, search=True, filters=("verdict", "study"), markup=("verdict",))
     sections = [
-        Section("Test NLL", _scrolling(main_table(kept, compete=rivals).html())),
+        Section("What is compared", _compared(arms)),
         Section(
-            "All metrics",
-            _scrolling(full_table(kept, compete=rivals, seconds=arm_seconds(frame)).html()),
-        ),
-        Section(
-            "Ledger",
-            pages.table(
-                shown,
-                caption="Every checkable claim of the paper",
-                search=True,
-                filters=("verdict", "study"),
-                markup=("verdict",),
+            "Test NLL",
+            _captioned(
+                body,
+                "Mean negative log score on test windows, in nats: lower is better.",
             ),
         ),
+        Section(
+            "All metrics",
+            _captioned(
+                full,
+                "NLL in nats and coverage error: lower is better. Coverage error: how far the "
+                "share of outcomes inside an interval is from its level, averaged over 19 levels. "
+                "Seconds: training at one seed.",
+            ),
+        ),
+        Section("Ledger", _with_caption(claims, LEDGER)),
         Section("Environment and cost", _environment(frame, command)),
     ]
     if drawn:
-        sections.insert(2, Section("Figures", pages.pictures(drawn)))
+        sections.insert(3, Section("Figures", pages.pictures(drawn)))
     return pages.page("The paper, reproduced", sections, lead=lead)
 
 
@@ -159,9 +178,32 @@ def _environment(frame: pd.DataFrame, command: str) -> Html:
     return pages.facts(facts)
 
 
-def _scrolling(markup: str) -> Html:
-    """A wide table in a box of its own, so that the page itself never scrolls sideways."""
-    return pages.tag("div", Html(markup), class_="wide", tabindex="0")
+def ours_first(kept: pd.DataFrame) -> list[str]:
+    """The arms of the tables in order: scrollmt as a user gets it, then those of the paper."""
+    present = set(kept["arm"])
+    return [arm for arm in (OWN_NAMES[DEFAULT], *published.arms()) if arm in present]
+
+
+def _compared(arms: Sequence[str]) -> Html:
+    words = {OWN_NAMES[DEFAULT]: explained.DEFAULT_ARM, **explained.ARMS}
+    table = pd.DataFrame({"arm": arms, "what it is": [words[arm] for arm in arms]})
+    said = "The arms: every one answers the same three questions about the same windows."
+    return Html(pages.facts(explained.CORPORA.items()) + _with_caption(pages.table(table), said))
+
+
+def _captioned(table: Table, said: str) -> Html:
+    """A table in a box of its own, so that the page never scrolls sideways, with its notes below.
+
+    Notes inside the table would be as wide as the table.
+    """
+    bare = Html(replace(table, notes=()).html())
+    box = pages.tag("div", bare, class_="wide", tabindex="0", role="region", aria_label=table.title)
+    return _with_caption(box, " ".join([said, *table.notes]))
+
+
+def _with_caption(content: Html, said: str) -> Html:
+    caption = pages.tag("figcaption", said)
+    return pages.tag("figure", Html(content + caption), class_="table")
 
 
 def _is_lead_of(corpus: str) -> Any:

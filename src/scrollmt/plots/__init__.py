@@ -20,17 +20,21 @@ from scrollmt.plots.inside import (
     training,
     variance_split,
 )
-from scrollmt.plots.outcomes import confusion, forecasts, regimes
+from scrollmt.plots.leads import fan, over_leads
+from scrollmt.plots.outcomes import agreement, confusion, forecasts, regimes
 from scrollmt.plots.truth import predictive_sd, sd_over_leads, variance_tracking
 
 __all__ = [
+    "agreement",
     "compare_alone",
     "confusion",
     "coverage",
     "effective_weight",
     "effective_weights",
+    "fan",
     "forecasts",
     "interference",
+    "over_leads",
     "pit",
     "pit_bounds",
     "pit_histogram",

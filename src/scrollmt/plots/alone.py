@@ -99,7 +99,7 @@ def interference(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         raise ValueError(
             f"the table lacks the columns {sorted(missing)}; pass what compare_alone returned"
         )
-    ax = canvas.axes(ax)
+    ax = canvas.axes(ax, len(table))
     rows = np.arange(len(table))
     ax.axvline(0.0, color=canvas.GREY, linewidth=1)
     ax.errorbar(

@@ -7,13 +7,11 @@ and frames stay in matplotlib's own ink, so that a style sheet, or a page, sets 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Sequence, Sized
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
-
-from scrollmt.predictive import Law
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,21 +24,44 @@ GREY = "#808080"
 # A band under marks: light enough to leave them readable on either page.
 BAND_ALPHA = 0.3
 FIGURE_SIZE = (4.8, 3.3)
+ROW_HEIGHT = 0.22
+# Longer names would leave a small picture no room.
+LONGEST_NAME = 32
 
 
-def axes(ax: Axes | None) -> Axes:
-    """The axes given, or those of a new figure that nobody else draws on (`ax.figure`)."""
+@runtime_checkable
+class WithIntervals(Protocol):
+    """A law of a number, ours or another: what pictures of forecasts ask of it."""
+
+    def __len__(self) -> int: ...
+
+    def quantile(self, p: Any) -> np.ndarray: ...
+
+    def interval(self, level: Any) -> tuple[np.ndarray, np.ndarray]: ...
+
+
+def axes(ax: Axes | None, rows: int = 0) -> Axes:
+    """The axes given, or those of a new figure that nobody else draws on (`ax.figure`).
+
+    A picture with so many named `rows` is as high as they need.
+    """
     if ax is not None:
         return ax
     # Imported here so that the library loads without matplotlib.
     from matplotlib.figure import Figure
 
-    return Figure(figsize=FIGURE_SIZE, layout="constrained").subplots()
+    width, height = FIGURE_SIZE
+    size = (width, max(height, 1.1 + ROW_HEIGHT * rows))
+    return Figure(figsize=size, layout="constrained").subplots()
 
 
 def words(text: object) -> str:
-    """A name as matplotlib shall print it: a dollar sign starts no formula."""
-    return str(text).replace("$", r"\$")
+    """A name as matplotlib shall print it: one short line in which a dollar starts no formula."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
+    if len(line) > LONGEST_NAME:
+        line = line[: LONGEST_NAME - 1].rstrip() + "…"
+    # A legend would leave a name out that begins with an underscore.
+    return ("\u200a" + line if line.startswith("_") else line).replace("$", r"\$")
 
 
 def legend(ax: Axes) -> None:
@@ -71,36 +92,56 @@ def _width(labels: Sequence[str], columns: int) -> int:
 
 
 def plain_log(ax: Axes, which: Literal["x", "y"]) -> None:
-    """A logarithmic axis with ticks in plain digits, few enough not to touch; call it last."""
+    """A logarithmic axis with ticks in plain digits, few enough not to touch; call it last.
+
+    Without a positive number to show the axis stays as it is.
+    """
     from matplotlib.ticker import LogLocator, NullLocator
 
+    axis = ax.xaxis if which == "x" else ax.yaxis
+    if not np.isfinite(axis.get_minpos()):
+        return
     if which == "x":
         ax.set_xscale("log")
     else:
         ax.set_yscale("log")
     low, high = ax.get_xlim() if which == "x" else ax.get_ylim()
-    axis = ax.xaxis if which == "x" else ax.yaxis
-    subs = (1.0, 2.0, 5.0) if high / low < 300.0 else (1.0,)
+    decades = np.log10(high) - np.log10(low)
+    subs: tuple[float, ...] = (1.0, 2.0, 5.0) if decades < 2.5 else (1.0,)
+    if decades < 0.5:
+        subs = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
     axis.set_major_locator(LogLocator(subs=subs, numticks=8))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter("{x:g}")
 
 
-def positions(law: Law, x: Any) -> np.ndarray:
+def positions(law: Sized, x: Any) -> np.ndarray:
     """Where each forecast stands on the horizontal axis: its number, or `x` (times, values)."""
     if x is None:
         return np.arange(len(law))
-    index = pd.Index(x)
-    if isinstance(index, pd.DatetimeIndex):
-        # The clock of the series' own time zone is what its reader expects on the axis.
-        index = index.tz_localize(None)
-    place = index.to_numpy()
+    place = on_axis(x)
     if place.shape != (len(law),):
         raise ValueError(
             f"x has shape {place.shape}, but the law holds {len(law)} forecasts: pass one place "
             f"each, shape ({len(law)},)"
         )
     return place
+
+
+def finite(numbers: Callable[[float], Any], at: float) -> np.ndarray:
+    """What a law says at `at`, with NaN, which is not drawn, where it is beyond all floats."""
+    with np.errstate(over="ignore"):
+        values = np.asarray(numbers(at), dtype=float)
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+def on_axis(x: Any) -> np.ndarray:
+    """Places as matplotlib takes them: numbers as they are, times without their zone."""
+    index = pd.Index(x)
+    if isinstance(index, pd.DatetimeIndex):
+        # The clock of the series' own time zone is what its reader expects on the axis.
+        index = index.tz_localize(None)
+    return index.to_numpy()
 
 
 def date_axis(ax: Axes, place: np.ndarray) -> None:

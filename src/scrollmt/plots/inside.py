@@ -12,7 +12,7 @@ units of the fit, where the default preset gives every Gaussian target an sd of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -116,7 +116,7 @@ def effective_weight(
             )
     else:
         weights = dict(model)
-    ax = canvas.axes(ax)
+    ax = canvas.axes(ax, len(weights))
     rows = np.arange(len(weights))
     levels = [0.05, 0.25, 0.5, 0.75, 0.95]
     low, near, median, far, high = np.array(
@@ -132,23 +132,32 @@ def effective_weight(
     return ax
 
 
-def precisions(model: Forecaster, *, ax: Axes | None = None) -> Axes:
-    """The fitted prior precision alpha of each task, one dot a member who speaks for it."""
+def precisions(
+    model: Forecaster, *, tasks: Sequence[str] | None = None, ax: Axes | None = None
+) -> Axes:
+    """The fitted prior precision alpha of each task, one dot an ensemble member selected for it.
+
+    `tasks` names those to draw, by default all.
+    """
     model._check_fitted()
+    chosen = list(model.tasks_) if tasks is None else list(tasks)
+    unknown = [name for name in chosen if name not in model.tasks_]
+    if unknown or not chosen:
+        raise ValueError(f"no tasks {unknown} to draw; the model has {list(model.tasks_)}")
     found = {
         name: [
             float(model.members_[number].tasks[name].prior_precision)
             for number in model.committee_[name]
             if not isinstance(model.members_[number].tasks[name].belief, Point)
         ]
-        for name in model.tasks_
+        for name in chosen
     }
     if not any(found.values()):
         raise ValueError(
             "a point estimate (belief='none') has no prior precision; fit with belief='diag' or "
             "'full' to learn one"
         )
-    ax = canvas.axes(ax)
+    ax = canvas.axes(ax, len(found))
     for row, values in enumerate(found.values()):
         ax.plot(values, [row] * len(values), "o", color=canvas.BLUE, markersize=7, alpha=0.7)
     canvas.plain_log(ax, "x")

@@ -1,4 +1,7 @@
-"""Forecasts beside what came true: values with intervals, class probabilities, confusion."""
+"""Forecasts beside what came true: values with intervals, class probabilities, confusion.
+
+And beside each other: two answers to one question.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +31,9 @@ def forecasts(
     """Centres with nested central intervals, and what came true where `y` is given.
 
     `law` is any law with intervals, in model or in original units; `y` in the same units. `x`
-    places the forecasts, for instance at `windows.t`.
+    places the forecasts: at the time that they are for, `windows.target_times[task]`.
     """
-    if not hasattr(law, "interval"):
+    if not isinstance(law, canvas.WithIntervals):
         raise TypeError(
             f"a {type(law).__name__} has no intervals; draw its probabilities with plots.regimes"
         )
@@ -39,7 +42,7 @@ def forecasts(
     # Bars touch but do not overlap in a picture of ordinary width.
     width = min(5.0, 300.0 / max(len(law), 1))
     for level in sorted(levels, reverse=True):
-        lower, upper = law.interval(level)
+        lower, upper = canvas.finite(law.interval, level)
         ax.vlines(
             place,
             lower,
@@ -49,7 +52,9 @@ def forecasts(
             linewidth=width,
             label=f"{level:.0%} interval",
         )
-    name, centre = ("mean", law.mean) if hasattr(law, "mean") else ("median", _median(law))
+    name, centre = "median", canvas.finite(law.quantile, 0.5)
+    if hasattr(law, "mean"):
+        name, centre = "mean", law.mean
     ax.plot(
         place,
         centre,
@@ -67,10 +72,6 @@ def forecasts(
     return ax
 
 
-def _median(law: Any) -> np.ndarray:
-    return law.quantile(0.5)
-
-
 def regimes(
     law: Law,
     y: Any = None,
@@ -82,7 +83,7 @@ def regimes(
     """Class probabilities stacked over the windows; a dot sits in the class that came true.
 
     The height of an area is its probability, so a dot in a thin sliver is a surprise. Events are
-    the case of two classes, "no" and "yes".
+    the case of two classes, "no" and "yes". Areas change half way between places `x`.
     """
     if not isinstance(law, DiscreteLaw):
         raise TypeError(f"a {type(law).__name__} has no classes; draw it with plots.forecasts")
@@ -93,21 +94,18 @@ def regimes(
     place = canvas.positions(law, x)
     order = np.argsort(place, kind="stable")
     edges = np.pad(np.cumsum(law.probs, axis=1), ((0, 0), (1, 0)))
-    # A step needs an end: the last window is drawn as wide as the one before.
-    at = place[order]
-    at = np.append(at, at[-1] + (at[-1] - at[-2] if len(at) > 1 else 1))
+    ends = _half_way(place[order])
     for r, (color, alpha) in enumerate(_shades(law)):
         low, high = (np.append(e[order], e[order[-1]]) for e in (edges[:, r], edges[:, r + 1]))
         ax.fill_between(
-            at, low, high, step="post", color=color, alpha=alpha, linewidth=0, label=labels[r]
+            ends, low, high, step="post", color=color, alpha=alpha, linewidth=0, label=labels[r]
         )
     if y is not None:
         seen = law.labels(y)
         known = order[seen[order] >= 0]
-        middle = (at[:-1] + (at[1:] - at[:-1]) / 2)[seen[order] >= 0]
         height = (edges[known, seen[known]] + edges[known, seen[known] + 1]) / 2
         ax.plot(
-            middle,
+            place[known],
             height,
             "o",
             color=DOT,
@@ -122,6 +120,15 @@ def regimes(
     canvas.date_axis(ax, place)
     canvas.legend(ax)
     return ax
+
+
+def _half_way(at: np.ndarray) -> np.ndarray:
+    """(N + 1,) ends of the stretches that belong to N sorted places."""
+    if len(at) == 1:
+        half = np.timedelta64(30, "m") if at.dtype.kind in "mM" else 0.5
+        return np.array([at[0] - half, at[0] + half])
+    half_gaps = (at[1:] - at[:-1]) / 2
+    return np.concatenate([at[:1] - half_gaps[:1], at[:-1] + half_gaps, at[-1:] + half_gaps[-1:]])
 
 
 def _shades(law: DiscreteLaw) -> list[tuple[Any, float]]:
@@ -164,10 +171,61 @@ def confusion(
             )
             ax.text(said, true, str(count), ha="center", va="center")
     ticks = np.arange(law.num_classes)
-    ax.set_xticks(ticks, labels)
+    # Names that would touch each other are slanted.
+    close = sum(map(len, labels)) > 36
+    ax.set_xticks(ticks, labels, rotation=30 * close, ha="right" if close else "center")
     ax.set_yticks(ticks, labels)
     ax.set_xlim(-0.5, law.num_classes - 0.5)
     ax.set_ylim(law.num_classes - 0.5, -0.5)
     ax.set_xlabel("likeliest class")
     ax.set_ylabel("came true")
+    return ax
+
+
+def agreement(
+    own: Any, read: Any, *, far: float = 0.2, points: int | None = None, ax: Axes | None = None
+) -> Axes:
+    """Two probabilities of one event, window by window, with those that differ by over `far`.
+
+    `own` (N,) comes from the event's own law, `read` (N,) from the law of the value that the event
+    is about (`scrollmt.agreement`). `points` thins the cloud; the largest differences stay.
+    """
+    said, other = np.asarray(own, dtype=float), np.asarray(read, dtype=float)
+    if said.shape != other.shape or said.ndim != 1:
+        raise ValueError(f"own has shape {said.shape}, read {other.shape}: need (N,) both")
+    ax = canvas.axes(ax)
+    ends = np.array([0.0, 1.0])
+    ax.fill_between(
+        ends,
+        ends - far,
+        ends + far,
+        color=canvas.GREY,
+        alpha=canvas.BAND_ALPHA,
+        linewidth=0,
+        label=f"within {far:g}",
+    )
+    ax.plot(ends, ends, color=canvas.GREY, linewidth=1)
+    gap = np.abs(said - other)
+    shown = canvas.thin(gap, points)
+    apart = gap[shown] > far
+    for chosen, color, marker, name in (
+        (shown[~apart], canvas.BLUE, "o", "windows"),
+        (shown[apart], canvas.RED, "^", f"apart by over {far:g}"),
+    ):
+        if len(chosen):
+            ax.plot(
+                other[chosen],
+                said[chosen],
+                marker,
+                color=color,
+                markersize=3,
+                markeredgewidth=0,
+                alpha=0.6,
+                label=name,
+            )
+    ax.set_xlim(0, 1)
+    ax.set_ylim(0, 1)
+    ax.set_xlabel("probability read off the value's law")
+    ax.set_ylabel("probability of its own law")
+    canvas.legend(ax)
     return ax

@@ -16,9 +16,10 @@ import pandas as pd
 from scrollmt import pages
 from scrollmt.forecaster import Forecaster
 from scrollmt.pages import Section
-from scrollmt.report import gallery
+from scrollmt.report import agreeing, gallery, leads
 from scrollmt.report.card import model_card
 from scrollmt.report.evidence import gather
+from scrollmt.report.groups import groups
 
 __all__ = ["write_report"]
 
@@ -42,13 +43,22 @@ def write_report(
     model._check_fitted()
     pages.refuse_existing(path, force=force)
     evidence = gather(model, X, Y)
+    asked = groups(evidence)
     sections = [Section("Model card", model_card(evidence))]
-    sections += [gallery.task_section(evidence, task) for task in evidence.tasks]
-    sections += [gallery.surprises_section(evidence), gallery.inside_section(evidence)]
+    sections += [leads.section(evidence, group) for group in asked]
+    agreed = agreeing.section(evidence, asked)
+    sections += [] if agreed is None else [agreed]
+    sections += [
+        gallery.surprises_section(evidence, asked),
+        gallery.inside_section(evidence, asked),
+    ]
     if interference is not None:
         sections.append(gallery.sharing_section(interference))
-    heading = title if title is not None else f"Forecasts of {', '.join(evidence.tasks)}"
+    names = ", ".join(group.name for group in asked)
+    most = max(len(group.tasks) for group in asked)
     lead = pages.paragraph(
-        f"{len(evidence.tasks)} questions, one model, judged on {len(evidence):,} windows."
+        f"{len(asked)} questions{f' at {most} leads' if most > 1 else ''}, one model, judged on "
+        f"{len(evidence):,} windows."
     )
+    heading = title if title is not None else f"Forecasts of {names}"
     return pages.write(path, pages.page(heading, sections, lead=lead), force=force)

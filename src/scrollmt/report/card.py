@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from importlib.metadata import version
 
 import numpy as np
@@ -12,6 +13,7 @@ from scrollmt.pages import Html
 from scrollmt.predictive import DiscreteLaw
 from scrollmt.presets import get_preset
 from scrollmt.report.evidence import LEVEL, Evidence, out_of_range, score_table
+from scrollmt.report.groups import ahead, groups
 from scrollmt.report.verdict import Verdict, judge
 from scrollmt.series import duration
 
@@ -33,6 +35,8 @@ BADGES = {
     "worse": ("worse", "bad"),
     "none": ("no reference", "plain"),
 }
+# The worst last.
+SEVERITY = ("plain", "good", "fair", "bad")
 BELIEFS = {
     "diag": "diagonal covariance of the last layer's weights",
     "full": "full covariance of the last layer's weights",
@@ -48,7 +52,7 @@ def model_card(evidence: Evidence) -> Html:
     }
     parts = (
         ("Skill in words", _skill(evidence)),
-        ("Calibration in words", _verdicts(verdicts)),
+        ("Calibration in words", _verdicts(evidence, verdicts)),
         ("Questions and likelihoods", _questions(evidence)),
         ("Scores", _scores(evidence)),
         ("Data", pages.facts(_data(evidence))),
@@ -61,22 +65,30 @@ def model_card(evidence: Evidence) -> Html:
 def _skill(evidence: Evidence) -> Html:
     """Every task against the best of its references."""
     table = evaluation.evaluate(evidence.compared, evidence.overlap)
-    said = []
+    verdicts = {}
     for task, found in evaluation.comparisons(table).items():
         row = table.loc[task]
         words, kind = BADGES[found.kind]
         by = f", by {row['skill']:.3f} nats a label with a standard error of {row['skill_se']:.3f}"
         sentence = f"{found.words[:1].upper()}{found.words[1:]}{'' if kind == 'plain' else by}"
-        text = f" {sentence}, on {row['labels']:,.0f} labels."
-        said.append((task, Html(pages.badge(words, kind) + pages.text(text))))
+        verdicts[task] = Verdict(kind, words, f"{sentence}, on {row['labels']:,.0f} labels.")
+    return _verdicts(evidence, verdicts)
+
+
+def _verdicts(evidence: Evidence, verdicts: dict[str, Verdict]) -> Html:
+    """One line a question; of several leads the worst, and how many fare as it does."""
+    said = []
+    for group in groups(evidence):
+        worst = max(group.tasks, key=lambda task: SEVERITY.index(verdicts[task].kind))
+        verdict = verdicts[worst]
+        text = verdict.sentences
+        if len(group.tasks) > 1:
+            counts = Counter(verdicts[task].word for task in group.tasks)
+            told = ", ".join(f"{word} at {n} leads" for word, n in counts.most_common())
+            text = f"Of {len(group.tasks)} leads: {told}. At {ahead(evidence, worst)}: {text}"
+        badge = pages.badge(verdict.word, verdict.kind)
+        said.append((group.name, Html(badge + " " + pages.text(text))))
     return pages.facts(said)
-
-
-def _verdicts(verdicts: dict[str, Verdict]) -> Html:
-    return pages.facts(
-        (task, Html(pages.badge(v.word, v.kind) + " " + pages.text(v.sentences)))
-        for task, v in verdicts.items()
-    )
 
 
 def _questions(evidence: Evidence) -> Html:

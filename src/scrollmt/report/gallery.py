@@ -10,9 +10,10 @@ import pandas as pd
 from scrollmt import pages, plots, scores
 from scrollmt.laws import RealLaw
 from scrollmt.pages import Html, Section
-from scrollmt.plots.canvas import words
+from scrollmt.plots.canvas import WithIntervals, words
 from scrollmt.predictive import DiscreteLaw, EventLaw, GaussianLaw, Law, OrderedLaw
 from scrollmt.report.evidence import Evidence
+from scrollmt.report.groups import Group
 
 NEWEST = 60
 CLOUD = 400
@@ -23,12 +24,13 @@ def task_section(evidence: Evidence, task: str) -> Section:
     """All pictures of one task."""
     sentence = "" if evidence.recipe is None else evidence.recipe.sentence(task)
     said = pages.paragraph(f"Asked: {sentence}.") if sentence else Html("")
-    return Section(f"Task: {task}", Html(said + pages.pictures(_of_task(evidence, task))))
+    return Section(f"Task: {task}", Html(said + pages.pictures(of_task(evidence, task))))
 
 
-def _of_task(evidence: Evidence, task: str) -> Iterator[Html]:
+def of_task(evidence: Evidence, task: str) -> Iterator[Html]:
+    """Whatever suits the law of a task."""
     law, y, n = evidence.laws[task], evidence.labels[task], evidence.count(task)
-    if isinstance(law, DiscreteLaw) or hasattr(law, "interval"):
+    if isinstance(law, DiscreteLaw | WithIntervals):
         yield _outcomes(evidence, task)
     if isinstance(law, GaussianLaw | RealLaw):
         most = float(scores.coverage(law, y, 0.9))
@@ -89,10 +91,11 @@ def _pit(law: Law, y: np.ndarray, task: str) -> Html:
 
 
 def _outcomes(evidence: Evidence, task: str) -> Html:
-    """The newest windows of one task."""
+    """The newest windows of one task, each at the time that its forecast is for."""
     shown = slice(-NEWEST, None)
     law, y, units = evidence.original(task)
-    x = None if evidence.t is None else evidence.t[shown]
+    ends = None if evidence.windows is None else evidence.windows.target_times[task]
+    x = None if ends is None else pd.Index(ends)[shown]
     few = min(NEWEST, len(evidence))
     if isinstance(law, DiscreteLaw):
         ax = plots.regimes(law[shown], y[shown], x=x, names=evidence.names(task))
@@ -102,12 +105,15 @@ def _outcomes(evidence: Evidence, task: str) -> Html:
         ax.set_ylabel(words(units))
         alt = f"Forecasts of {task} with intervals in the last {few} windows, with what came true."
     ax.set_xlabel("window" if x is None else "")
-    return pages.picture(ax, alt=alt, caption=f"The last {few} windows.")
+    placed = "" if x is None else ", each at the time that it is for"
+    return pages.picture(ax, alt=alt, caption=f"The last {few} windows{placed}.")
 
 
-def inside_section(evidence: Evidence) -> Section:
-    """How the fit went and what it learned."""
+def inside_section(evidence: Evidence, groups: Sequence[Group]) -> Section:
+    """How the fit went and what it learned; of many leads, a few that stand for all."""
     model = evidence.model
+    shown = [task for group in groups for task in group.shown]
+    few = "" if len(shown) == len(evidence.tasks) else " A few leads of each question."
     best = model.history_["validation"].min()
     figures = [
         pages.picture(
@@ -116,7 +122,8 @@ def inside_section(evidence: Evidence) -> Section:
             caption="The run that leads. The parameters of the marked step were kept.",
         )
     ]
-    weights = plots.effective_weights(model, evidence.X)
+    every = plots.effective_weights(model, evidence.X)
+    weights = {task: every[task] for task in shown if task in every}
     if weights:
         medians = ", ".join(f"{name} {np.median(w):.3g}" for name, w in weights.items())
         figures.append(
@@ -124,15 +131,16 @@ def inside_section(evidence: Evidence) -> Section:
                 plots.effective_weight(weights),
                 alt=f"Effective weight of each task over the windows; medians: {medians}.",
                 caption="How hard a label of each task pulls at the shared features: 1/(2V) for "
-                "a value, the same curvature for classes. Learned, and different in every window.",
+                "a value, the same curvature for classes. Learned, and different in every window."
+                + few,
             )
         )
     if model.belief != "none":
         figures.append(
             pages.picture(
-                plots.precisions(model),
-                alt="Fitted prior precision of each task, one dot a member.",
-                caption="The prior precision that each task has found for itself.",
+                plots.precisions(model, tasks=shown),
+                alt=f"Fitted prior precision of {len(shown)} tasks, one dot an ensemble member.",
+                caption="The prior precision that each task has found for itself." + few,
             )
         )
     runs = model.candidates_.drop(columns=["batch_seconds", "chosen"], errors="ignore")
@@ -143,33 +151,48 @@ def inside_section(evidence: Evidence) -> Section:
     return Section("Inside the model", Html(pages.pictures(figures) + table))
 
 
-def surprises_section(evidence: Evidence) -> Section:
+def surprises_section(evidence: Evidence, groups: Sequence[Group]) -> Section:
     """The windows with the worst log scores, to be looked up one by one."""
     tables = []
-    for task in evidence.tasks:
-        score = scores.nll(evidence.laws[task], evidence.scored[task])
-        seen = np.flatnonzero(~np.isnan(score))
-        worst = seen[np.argsort(-score[seen], kind="stable")[:WORST]]
-        law, y, _ = evidence.original(task)
-        names = evidence.names(task)
-        at = np.arange(len(evidence)) if evidence.t is None else evidence.t
-        tables.append(
-            pd.DataFrame(
-                {
-                    "window": [str(at[n]) for n in worst],
-                    "task": task,
-                    "forecast": [_words(law[int(n)], names) for n in worst],
-                    "came true": [_name(y[n], law, names) for n in worst],
-                    "log score (nats)": score[worst],
-                }
-            )
-        )
+    for group in groups:
+        found = pd.concat([_surprises(evidence, task) for task in group.tasks], ignore_index=True)
+        found = found.sort_values("log score (nats)", ascending=False, kind="stable")[:WORST]
+        tables.append(found.assign(task=group.name))
     note = (
-        f"The {WORST} windows of each task that its laws thought least likely. A few are always "
-        "there; many of one kind are a question that the inputs cannot answer."
+        f"The {WORST} windows of each question whose outcome was given the lowest probability. A "
+        "few are always there; many of one kind are a question that the inputs cannot answer."
     )
     table = pages.table(pd.concat(tables, ignore_index=True), search=True, filters=["task"])
     return Section("Surprises", Html(pages.paragraph(note) + table))
+
+
+def _surprises(evidence: Evidence, task: str) -> pd.DataFrame:
+    """The worst windows of one task, worst first."""
+    score = scores.nll(evidence.laws[task], evidence.scored[task])
+    seen = np.flatnonzero(~np.isnan(score))
+    worst = seen[np.argsort(-score[seen], kind="stable")[:WORST]]
+    law, y, _ = evidence.original(task)
+    names = evidence.names(task)
+    return pd.DataFrame(
+        {
+            **when(evidence, task, worst),
+            "task": task,
+            "forecast": [_words(law[int(n)], names) for n in worst],
+            "came true": [_name(y[n], law, names) for n in worst],
+            "log score (nats)": score[worst],
+        }
+    )
+
+
+def when(evidence: Evidence, task: str, rows: np.ndarray) -> dict[str, list[str]]:
+    """Columns that say which windows these are: their origins, and the times asked about."""
+    if evidence.windows is None:
+        return {"window": [str(n) for n in rows]}
+    ends = pd.Index(evidence.windows.target_times[task])
+    return {
+        "origin": [str(evidence.windows.t[n]) for n in rows],
+        "time asked about": [str(ends[n]) for n in rows],
+    }
 
 
 def _words(law: Law, names: Sequence[str] | None) -> str:
@@ -178,7 +201,7 @@ def _words(law: Law, names: Sequence[str] | None) -> str:
         said = [str(r) for r in range(law.num_classes)] if names is None else names
         best = int(law.mode[0])
         return f"{said[best]} with {law.probs[0, best]:.0%}"
-    if not hasattr(law, "interval"):
+    if not isinstance(law, WithIntervals):
         return ""
     (lower,), (upper,) = law.interval(0.9)
     return f"90 percent from {lower:.3g} to {upper:.3g}"
