@@ -74,7 +74,7 @@ def test_a_table_config_becomes_heads() -> None:
     assert config.parting.order == "random"
     # A preset that nobody touched keeps its name.
     expected: dict[str, Any] = {"preset": "default", "belief": "full", "backbone": "select"}
-    assert config.settings == expected | {"seed": 7, "ensemble": 3}
+    assert config.settings == expected | {"seed": 7, "ensemble": 3, "refit": False}
 
 
 @pytest.mark.parametrize(
@@ -104,6 +104,10 @@ def test_every_question_can_be_asked(line: str, asked: object) -> None:
         ('kind = "lags"\ncolumns = "x"\nsteps = [0, 3]', [lags("x", [0, 3])]),
         ('kind = "current"\ncolumns = ["x", "y"]\ntransform = "log"', [current("x", "y").log()]),
         ('kind = "one_hot"\ncolumns = "s"\ncategories = ["a", 1]', [one_hot("s", ["a", 1])]),
+        (
+            'kind = "one_hot"\ncolumns = ["s", "u"]\nunknown = "ignore"',
+            [one_hot("s", unknown="ignore"), one_hot("u", unknown="ignore")],
+        ),
         ('kind = "calendar"\nparts = ["hour", "month"]', [calendar("hour", "month")]),
     ],
 )
@@ -176,6 +180,11 @@ MISTAKES = {
     "unsorted": ("quantiles = 3", "edges = [3, 1]", "questions.band.edges: edges of bands"),
     "no transform": ('"log1p"', '"cube"', "one of 'log1p', 'log', 'sqrt'"),
     "calendar part": ('["hour"]', '["minute"]', "inputs[3].parts: calendar(...) takes"),
+    "new categories": (
+        'kind = "one_hot"',
+        'kind = "one_hot"\nunknown = "drop"',
+        "inputs[2].unknown must be one of 'error', 'ignore'",
+    ),
     "input kind": ('kind = "lags"', 'kind = "lag"', "inputs[0].kind must be one of"),
     "both kinds": ("[windows]", '[targets.y]\nhead = "event"\n[windows]', "keep one"),
     "bad step": ('"1h"', '"often"', "data.step must be a fixed time"),

@@ -16,7 +16,7 @@ from typing import Any, get_args
 from scrollmt.cli.schema import Section, choice, either, number, numbers, text, texts, whole, wholes
 from scrollmt.cli.shell import Problem
 from scrollmt.heads import AbstractHead, Categorical, Event, Gaussian, Ordinal
-from scrollmt.inputs import Input, calendar, current, lags, one_hot
+from scrollmt.inputs import UNKNOWN, Input, calendar, current, lags, one_hot
 from scrollmt.likelihoods import Censored, Count, Poisson, StudentT
 from scrollmt.observables import Observable, Value, at_lead, over_window
 from scrollmt.series import GapRule
@@ -166,8 +166,9 @@ def _inputs(section: Section, columns: Columns) -> list[Input]:
     made: Sequence[Any]
     if kind == "one_hot":
         categories = section.get("categories", _categories, None)
+        unknown = section.get("unknown", choice(UNKNOWN), "error")
         with section.blamed("categories"):
-            made = [one_hot(name, categories) for name in names]
+            made = [one_hot(name, categories, unknown=unknown) for name in names]
     else:
         transform = section.get("transform", choice(_TRANSFORMS), None)
         if kind == "lags":
