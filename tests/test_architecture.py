@@ -23,6 +23,7 @@ ROOMS = [
     "predictive",
     "laws",
     "joint",
+    "labels",
     "fused",
     "backbone",
     "beliefs",

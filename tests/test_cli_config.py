@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import small
 from commands import QUICK, SERIES, TABLE, done, found, refused, run, series, write_series
 from scrollmt import (
     Censored,
@@ -145,6 +146,27 @@ def test_numbers_may_have_other_likelihoods(line: str, kind: type, limits: Any) 
     assert type(tasks["band@3"]) is Ordinal
 
 
+def test_classes_may_have_names(tmp_path: Path) -> None:
+    X, Y = small.tables()
+    text = TABLE.replace("classes = 3", 'classes = ["low", "mid", "high"]')
+    text = text.replace('head = "event"', 'head = "event"\nlabels = ["2", "8"]')
+    task = parsed(text).task
+    assert isinstance(task, Targets)
+    assert repr(task.heads["regime"]) == "Ordinal(['low', 'mid', 'high'])"
+    assert repr(task.heads["event"]) == "Event(labels=('2', '8'))"
+    regime = Y["regime"].map({0: "low", 1: "mid", 2: "high"}).where(Y.index != 5)
+    # A column of numbers is matched by what stands in the file.
+    frame = X.join(Y).assign(regime=regime, event=np.where(Y["event"] == 1, 8, 2))
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    (tmp_path / "config.toml").write_text(text + QUICK)
+    done("fit", tmp_path / "config.toml", "--check")
+    frame.assign(regime=regime.replace("mid", "middle")).to_csv(tmp_path / "table.csv", index=False)
+    said = refused("fit", tmp_path / "config.toml", "--check")
+    assert "task 'regime': row" in said
+    assert "is 'middle'" in said
+    assert "the labels are 'low', 'mid', 'high'" in said
+
+
 MISTAKES = {
     "not TOML": ("out =", "out", "is not a TOML file"),
     "unknown table": ("[windows]", "[windws]", "unknown key 'windws'; did you mean 'windows'?"),
@@ -213,6 +235,9 @@ def test_every_mistake_is_named(name: str) -> None:
         ('head = "event"', 'head = "coin"', "targets.event.head must be one of 'gaussian'"),
         ("classes = 3", "", "targets.regime.classes is missing"),
         ('head = "event"', 'head = "event"\nclasses = 2', "unknown key 'targets.event.classes'"),
+        ("classes = 3", 'classes = ["a"]', "targets.regime: Ordinal: labels are at least two"),
+        ("classes = 3", "classes = [1, 2]", "targets.regime.classes must be a whole number from 2"),
+        ('"event"\n', '"event"\nlabels = ["a", "b", "c"]\n', "targets.event: Event: an event has"),
         ('"c"]', '"c", "state"]', "the answer would be given away"),
         ('inputs = ["a", "b", "c"]', "", "table.inputs is missing"),
         ('inputs = ["a", "b", "c"]', "inputs = []", "table.inputs must be text in quotes"),

@@ -145,12 +145,14 @@ def _head(section: Section, known: Mapping[str, Callable[..., AbstractHead]]) ->
     name = section.need("head", choice(known))
     given: dict[str, Any] = {}
     if name in ("ordinal", "categorical"):
-        given["R"] = section.need("classes", whole(2, 1000))
+        given["R"] = section.need("classes", either(whole(2, 1000), texts))
+    elif name == "event":
+        given["labels"] = section.get("labels", texts, None)
     elif name == "censored":
         given = {limit: section.get(limit, number, None) for limit in ("lower", "upper")}
         if given["lower"] is None and given["upper"] is None:
             raise Problem(f"{section.name} is censored; give {section.key('lower')} or its upper")
-    with section.blamed("head"):
+    with section.blamed():
         return known[name](**given)
 
 

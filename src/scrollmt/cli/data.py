@@ -18,6 +18,7 @@ from scrollmt.cli.asking import Questions, Targets
 from scrollmt.cli.config import Config
 from scrollmt.cli.shell import about
 from scrollmt.forecaster import Forecaster
+from scrollmt.heads import AbstractHead, Categorical, Event, Ordinal
 from scrollmt.splits import Split
 from scrollmt.windows import Windows
 
@@ -128,8 +129,18 @@ def _table(
 
 def labelled_part(X: Any, frame: pd.DataFrame, task: Targets) -> Part:
     """Inputs with the labels of a table, named after their tasks, and its weights."""
-    labels = pd.DataFrame({name: frame[column] for name, column in task.columns.items()})
+    labels = pd.DataFrame(
+        {name: _labels(frame[column], task.heads[name]) for name, column in task.columns.items()}
+    )
     return Part(X, labels, None if task.weight is None else frame[task.weight])
+
+
+def _labels(column: pd.Series, head: AbstractHead) -> pd.Series:
+    """A column of labels; as texts where the head has texts, since a file may hold 2, 4 and 8."""
+    of_classes = isinstance(head, Event | Ordinal | Categorical) and head.labels is not None
+    if of_classes and pd.api.types.is_numeric_dtype(column.dtype):
+        return column.map(lambda one: f"{one:g}" if pd.notna(one) else None).astype(object)
+    return column
 
 
 def table_split(config: Config, rows: int) -> Split:
