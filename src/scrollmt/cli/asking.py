@@ -40,7 +40,7 @@ _NUMBERS: dict[str, Callable[..., AbstractHead]] = {
     "count": Count,
     "censored": Censored,
 }
-_CLASSES: dict[str, Callable[..., AbstractHead]] = {
+_CLASSES: dict[str, type[AbstractHead]] = {
     "event": Event,
     "ordinal": Ordinal,
     "categorical": Categorical,
@@ -59,6 +59,12 @@ class Questions:
     inputs: tuple[Input, ...] | None
     heads: dict[str, AbstractHead]
 
+    @property
+    def number_columns(self) -> set[str]:
+        """The columns that have to hold numbers."""
+        asked = (name for one in self.asked.values() for name in one.columns())
+        return {*asked, *(name for one in self.inputs or () for name in one.numeric_columns())}
+
 
 @dataclass(frozen=True)
 class Targets:
@@ -68,6 +74,13 @@ class Targets:
     columns: dict[str, str]
     heads: dict[str, AbstractHead]
     weight: str | None = None
+
+    @property
+    def number_columns(self) -> set[str]:
+        """The columns that have to hold numbers; those of classes may hold texts."""
+        classes = tuple(_CLASSES.values())
+        values = (c for n, c in self.columns.items() if not isinstance(self.heads[n], classes))
+        return {*self.inputs, *values, *([self.weight] if self.weight else [])}
 
 
 def read_questions(root: Section, columns: Columns) -> Questions:

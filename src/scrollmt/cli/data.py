@@ -72,15 +72,27 @@ def prepare(config: Config, *, verbose: bool | None = None) -> Prepared:
     frame, digests = tables.read(config.source)
     config.check_columns(list(frame.columns))
     if isinstance(config.task, Questions):
-        return _series(config, config.task, frame, digests, verbose)
-    return _table(config, config.task, frame, digests, verbose)
+        frame = tables.dated(frame, config.source)
+    return prepare_rows(config, frame, digests, verbose=verbose)
+
+
+def prepare_rows(
+    config: Config, rows: pd.DataFrame, digests: list[str], *, verbose: bool | None = None
+) -> Prepared:
+    """As `prepare`, from rows that were read already; those of a series are dated."""
+    if isinstance(config.task, Questions):
+        return _series(config, config.task, rows, digests, verbose)
+    return _table(config, config.task, rows, digests, verbose)
 
 
 def cut(config: Config, task: Questions, frame: pd.DataFrame) -> Windows:
     """The windows of a config's series."""
-    series = tables.dated(frame, config.source)
+    return _windows(config, task, tables.dated(frame, config.source))
+
+
+def _windows(config: Config, task: Questions, rows: pd.DataFrame) -> Windows:
     with about(", ".join(map(tables.named, config.source.files))):
-        return task.windowing.cut(series, task.asked, task.inputs, time=config.source.time)
+        return task.windowing.cut(rows, task.asked, task.inputs, time=config.source.time)
 
 
 def forecaster(windows: Windows, task: Questions, **settings: Any) -> Forecaster:
@@ -93,9 +105,9 @@ def forecaster(windows: Windows, task: Questions, **settings: Any) -> Forecaster
 
 
 def _series(
-    config: Config, task: Questions, frame: pd.DataFrame, digests: list[str], verbose: bool | None
+    config: Config, task: Questions, rows: pd.DataFrame, digests: list[str], verbose: bool | None
 ) -> Prepared:
-    windows = cut(config, task, frame)
+    windows = _windows(config, task, rows)
     with about(f"{config.name}: [split]"):
         split = windows.chronological_split(
             config.parting.fractions, embargo=config.parting.embargo
