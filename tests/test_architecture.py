@@ -28,6 +28,7 @@ ROOMS = [
     "laws",
     "predictive",
     "joint",
+    "labels",
     "fused",
     "backbone",
     "beliefs",

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import small
 from commands import QUICK, SERIES, TABLE, done, found, refused, run, series, write_series
 from scrollmt import (
     Censored,
@@ -108,6 +109,10 @@ def test_every_question_can_be_asked(line: str, asked: object) -> None:
         ('kind = "lags"\ncolumns = "x"\nsteps = [0, 3]', [lags("x", [0, 3])]),
         ('kind = "current"\ncolumns = ["x", "y"]\ntransform = "log"', [current("x", "y").log()]),
         ('kind = "one_hot"\ncolumns = "s"\ncategories = ["a", 1]', [one_hot("s", ["a", 1])]),
+        (
+            'kind = "one_hot"\ncolumns = ["s", "u"]\nunknown = "ignore"',
+            [one_hot("s", unknown="ignore"), one_hot("u", unknown="ignore")],
+        ),
         ('kind = "calendar"\nparts = ["hour", "month"]', [calendar("hour", "month")]),
     ],
 )
@@ -145,6 +150,27 @@ def test_numbers_may_have_other_likelihoods(line: str, kind: type, limits: Any) 
     assert type(tasks["band@3"]) is Ordinal
 
 
+def test_classes_may_have_names(tmp_path: Path) -> None:
+    X, Y = small.tables()
+    text = TABLE.replace("classes = 3", 'classes = ["low", "mid", "high"]')
+    text = text.replace('head = "event"', 'head = "event"\nlabels = ["2", "8"]')
+    task = parsed(text).task
+    assert isinstance(task, Targets)
+    assert repr(task.heads["regime"]) == "Ordinal(['low', 'mid', 'high'])"
+    assert repr(task.heads["event"]) == "Event(labels=('2', '8'))"
+    regime = Y["regime"].map({0: "low", 1: "mid", 2: "high"}).where(Y.index != 5)
+    # A column of numbers is matched by what stands in the file.
+    frame = X.join(Y).assign(regime=regime, event=np.where(Y["event"] == 1, 8, 2))
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    (tmp_path / "config.toml").write_text(text + QUICK)
+    done("fit", tmp_path / "config.toml", "--check")
+    frame.assign(regime=regime.replace("mid", "middle")).to_csv(tmp_path / "table.csv", index=False)
+    said = refused("fit", tmp_path / "config.toml", "--check")
+    assert "task 'regime': row" in said
+    assert "is 'middle'" in said
+    assert "the labels are 'low', 'mid', 'high'" in said
+
+
 MISTAKES = {
     "not TOML": ("out =", "out", "is not a TOML file"),
     "unknown table": ("[windows]", "[windws]", "unknown key 'windws'; did you mean 'windows'?"),
@@ -180,6 +206,11 @@ MISTAKES = {
     "unsorted": ("quantiles = 3", "edges = [3, 1]", "questions.band.edges: edges of bands"),
     "no transform": ('"log1p"', '"cube"', "one of 'log1p', 'log', 'sqrt'"),
     "calendar part": ('["hour"]', '["minute"]', "inputs[3].parts: calendar(...) takes"),
+    "new categories": (
+        'kind = "one_hot"',
+        'kind = "one_hot"\nunknown = "drop"',
+        "inputs[2].unknown must be one of 'error', 'ignore'",
+    ),
     "input kind": ('kind = "lags"', 'kind = "lag"', "inputs[0].kind must be one of"),
     "both kinds": ("[windows]", '[targets.y]\nhead = "event"\n[windows]', "keep one"),
     "bad step": ('"1h"', '"often"', "data.step must be a fixed time"),
@@ -208,6 +239,9 @@ def test_every_mistake_is_named(name: str) -> None:
         ('head = "event"', 'head = "coin"', "targets.event.head must be one of 'gaussian'"),
         ("classes = 3", "", "targets.regime.classes is missing"),
         ('head = "event"', 'head = "event"\nclasses = 2', "unknown key 'targets.event.classes'"),
+        ("classes = 3", 'classes = ["a"]', "targets.regime: Ordinal: labels are at least two"),
+        ("classes = 3", "classes = [1, 2]", "targets.regime.classes must be a whole number from 2"),
+        ('"event"\n', '"event"\nlabels = ["a", "b", "c"]\n', "targets.event: Event: an event has"),
         ('"c"]', '"c", "state"]', "the answer would be given away"),
         ('inputs = ["a", "b", "c"]', "", "table.inputs is missing"),
         ('inputs = ["a", "b", "c"]', "inputs = []", "table.inputs must be text in quotes"),
@@ -319,7 +353,10 @@ def test_clocks_that_change_are_read_in_universal_time(tmp_path: Path) -> None:
             "no whole",
         ),
         (lambda f: f.assign(time=f["time"].replace(f["time"].iloc[-1], "2093-01-01")), "correct"),
-        (lambda f: f.assign(x="text"), "Column 'x' does not hold numbers"),
+        (
+            lambda f: f.assign(x="text"),
+            "column 'x' does not hold numbers: 237 cells such as 'text'",
+        ),
         (lambda f: f.assign(x=np.nan), "None of"),
         (lambda f: f.assign(x=-2.0), "log1p needs values > -1"),
         (lambda f: f.assign(x=1.0), "the quantiles coincide"),

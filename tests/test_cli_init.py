@@ -31,7 +31,7 @@ def test_an_hourly_series(tmp_path: Path) -> None:
     assert config.source.time == "time"
     assert config.source.step == pd.Timedelta("1h")
     windowing = config.task.windowing
-    assert (windowing.history, windowing.lead, windowing.stride) == (24, 24, 2)
+    assert (windowing.history, windowing.lead, windowing.stride) == (24, 24, None)
     kinds = [type(asked) for asked in config.task.asked.values()]
     assert kinds == [Value, Condition, Bands]
     assert {name for _, name in config.columns} == {"time", "x", "wind", "site"}
@@ -66,9 +66,14 @@ def test_dates_that_are_written_otherwise(tmp_path: Path) -> None:
     clock = frame["time"].dt.strftime("%d/%m/%Y %H:%M")
     config = written(frame.assign(time=clock), tmp_path)
     assert config.source.time_format == "%d/%m/%Y %H:%M"
-    # 01/02/2023 is two different days: no guess is made, and without a time it is a table.
-    first_days = frame.dropna().assign(time="01/02/2023")
-    assert written(first_days, tmp_path).source.time is None
+    # 01/02/2023 is two different days: no guess is made.
+    days = pd.date_range("2023-02-01", periods=12).repeat(24).strftime("%d/%m/%Y")
+    first_days = series(288).iloc[:, 1:].assign(time=days[:285])
+    first_days.to_csv(tmp_path / "data.csv", index=False)
+    config_file = tmp_path / "config.toml"
+    said = refused("init", tmp_path / "data.csv", "-o", config_file, "--force")
+    assert "can be read as %d/%m/%Y or as %m/%d/%Y" in said
+    assert "--data 'time_format=" in said
 
 
 def test_columns_that_are_of_no_use_are_said_to_be_left(tmp_path: Path) -> None:
@@ -105,6 +110,66 @@ def test_a_table_of_windows(tmp_path: Path) -> None:
     assert other.task.columns == {"a": "a"}
 
 
+def test_thresholds_come_from_the_part_that_trains(tmp_path: Path) -> None:
+    """One from the whole file may lie where training never comes."""
+    frame = series(600).assign(x=lambda f: f["x"] + np.where(f.index < 400, 0.0, 100.0))
+    config = written(frame, tmp_path)
+    assert isinstance(config.task, Questions)
+    event = config.task.asked["event"]
+    assert isinstance(event, Condition)
+    assert 5.0 < event.threshold < 10.0
+
+
+def test_a_threshold_has_as_many_digits_as_it_needs(tmp_path: Path) -> None:
+    frame = series(600).assign(x=lambda f: 1000.0 + f["x"] / 1000)
+    config = written(frame, tmp_path)
+    assert isinstance(config.task, Questions)
+    event = config.task.asked["event"]
+    assert isinstance(event, Condition)
+    assert 0.05 < (frame["x"] > event.threshold).mean() < 0.2
+
+
+def test_a_question_that_cannot_be_learned_is_a_comment_with_the_reason(tmp_path: Path) -> None:
+    frame = series(600).assign(x=np.tile([0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 2.0], 100)[:597])
+    config = written(frame, tmp_path)
+    assert isinstance(config.task, Questions)
+    assert list(config.task.asked) == ["value", "event"]
+    text = (tmp_path / "config.toml").read_text()
+    reason = text[text.index("# Left out: ") : text.index("# [questions.band]")]
+    assert "the quantiles coincide" in reason
+    assert "config.toml" not in reason
+
+
+def test_a_short_file_gets_short_windows(tmp_path: Path) -> None:
+    shown = []
+    for rows in (1000, 300, 100, 40, 20):
+        config = written(series(1000).iloc[:rows, :2], tmp_path)
+        assert isinstance(config.task, Questions)
+        shown.append((config.task.windowing.history, config.task.windowing.lead))
+    assert shown[0] == (24, 24)
+    assert shown == sorted(shown, reverse=True)
+    assert shown[-1] == (1, 1)
+
+
+def test_keys_of_the_data_may_be_given(tmp_path: Path) -> None:
+    frame = series(600)
+    text = frame.assign(time=frame["time"].dt.strftime("%d/%m/%Y %H:%M")).to_csv(index=False)
+    (tmp_path / "data.csv").write_text(text)
+    config = tmp_path / "config.toml"
+    done("init", tmp_path / "data.csv", "-o", config, "--data", "time_format=%d/%m/%Y %H:%M")
+    assert 'time_format = "%d/%m/%Y %H:%M"' in config.read_text()
+    keys = ("--data", "timezone=Europe/London", "--data", 'missing=["x"]', "--force")
+    done("init", tmp_path / "data.csv", "-o", config, *keys)
+    assert 'timezone = "Europe/London"' in config.read_text()
+    assert 'missing = ["x"]' in config.read_text()
+    for wrong, said in (
+        ("timezone", "give a key of [data] as key=value"),
+        ("zone=UTC", "unknown key 'data.zone'"),
+        ("timezone=Nowhere", "data.timezone must be the name of a time zone"),
+    ):
+        assert said in refused("init", tmp_path / "data.csv", "-o", "-", "--data", wrong)
+
+
 def test_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     frame = series(600)
@@ -134,7 +199,7 @@ def test_files_without_anything_to_ask(tmp_path: Path) -> None:
     for text, said in (
         ("a,b\nx,y\n", "no column of numbers"),
         ("time,b\n2020-01-01,x\n2020-01-02,y\n", "no column of numbers"),
-        ("a\n1\n2\n", "nothing to forecast from"),
+        ("a\n1\n2\n", "nothing to forecast 'a' from"),
         ("", "cannot be read as CSV"),
     ):
         (tmp_path / "data.csv").write_text(text)

@@ -10,7 +10,7 @@ var)`, elementwise over windows, and is at once the question a user asks (`Gauss
 from __future__ import annotations
 
 import abc
-import warnings
+from collections.abc import Sequence
 from typing import Any, Self, TypeVar
 
 import equinox as eqx
@@ -22,6 +22,7 @@ from jaxtyping import Array, Float, Int
 from scipy.optimize import minimize
 from scipy.special import ndtri
 
+from scrollmt.labels import count_and_texts, read_classes, read_texts
 from scrollmt.laws import HeadLaw
 from scrollmt.numerics import LOG_SQRT_2PI, log_bucket_mass
 from scrollmt.predictive import (
@@ -30,15 +31,12 @@ from scrollmt.predictive import (
     GaussianLaw,
     Law,
     OrdinalLaw,
-    class_labels,
     real_labels,
 )
 from scrollmt.quadrature import log_expected
 from scrollmt.weighted import weighted_moments
 
 PROBIT_BASE_SCALE = 1.005
-# So many negative labels look like a class of their own rather than gaps.
-MANY_NEGATIVE = 0.1
 _PIECE = 4**8
 HeadT = TypeVar("HeadT", bound="AbstractHead")
 
@@ -195,7 +193,7 @@ class AbstractProbit(AbstractHead):
         return jnp.sqrt(PROBIT_BASE_SCALE**2 + var)
 
     def read_labels(self, name: str, values: Any) -> tuple[np.ndarray, np.ndarray]:
-        return _read_classes(name, values, self.classes)
+        return read_classes(name, values, self.classes, None)
 
     def log_predictive(self, y: Int[Array, "..."], mean: Array, var: Array) -> Array:
         scale = self.probit_scale(var)
@@ -234,16 +232,27 @@ def _log_probs(head: AbstractProbit, mean: np.ndarray, var: np.ndarray) -> np.nd
 
 
 class Event(AbstractProbit):
-    """A yes/no observable: the two-bucket case, `P(y = 1) = Phi((mean - tau_1) / D)`."""
+    """A yes/no observable: the two-bucket case, `P(y = 1) = Phi((mean - tau_1) / D)`.
+
+    Labels are 0 and 1, booleans, yes and no, or two texts, the second of which is the event:
+    `Event(labels=("dry", "wet"))`.
+    """
 
     cutpoint: Float[Array, ""]
+    labels: tuple[str, ...] | None = eqx.field(static=True)
 
-    def __init__(self, cutpoint: float = 0.0):
+    def __init__(self, cutpoint: float = 0.0, *, labels: Sequence[str] | None = None):
         self.cutpoint = jnp.asarray(cutpoint, dtype=float)
+        self.labels = None if labels is None else read_texts("Event", labels)
+        if self.labels is not None and len(self.labels) != 2:
+            raise ValueError(f"Event: an event has two labels, got {list(self.labels)}")
 
     @property
     def cutpoints(self) -> Float[Array, " 1"]:
         return self.cutpoint[None]
+
+    def read_labels(self, name: str, values: Any) -> tuple[np.ndarray, np.ndarray]:
+        return read_classes(name, values, 2, self.labels, yes_or_no=True)
 
     def with_cutpoints(self, cutpoints: Float[Array, " cuts"]) -> Self:
         return eqx.tree_at(lambda h: h.cutpoint, self, cutpoints[0])
@@ -252,18 +261,21 @@ class Event(AbstractProbit):
         return EventLaw(_log_probs(self, mean, var))
 
     def __repr__(self) -> str:
-        return "Event()"
+        return "Event()" if self.labels is None else f"Event(labels={self.labels!r})"
 
 
 class Ordinal(AbstractProbit):
-    """`R` ordered classes; cutpoints start at the normal quantiles of equal shares."""
+    """`R` ordered classes; cutpoints start at the normal quantiles of equal shares.
+
+    Labels are 0 to R-1, or texts in their order: `Ordinal(["low", "mid", "high"])`.
+    """
 
     first_cutpoint: Float[Array, ""]
     log_gaps: Float[Array, " gaps"]
+    labels: tuple[str, ...] | None = eqx.field(static=True)
 
-    def __init__(self, R: int):
-        if int(R) != R or R < 2:
-            raise ValueError(f"Ordinal needs a whole number of at least 2 classes, got {R}")
+    def __init__(self, R: int | Sequence[str]):
+        R, self.labels = count_and_texts("Ordinal", R)
         start = ndtri(np.arange(1, R) / R)
         self.first_cutpoint = jnp.asarray(start[0], dtype=float)
         self.log_gaps = jnp.asarray(np.log(np.diff(start)), dtype=float)
@@ -275,6 +287,9 @@ class Ordinal(AbstractProbit):
             return self.first_cutpoint[None]
         return self.first_cutpoint + jnp.cumsum(steps)
 
+    def read_labels(self, name: str, values: Any) -> tuple[np.ndarray, np.ndarray]:
+        return read_classes(name, values, self.classes, self.labels)
+
     def with_cutpoints(self, cutpoints: Float[Array, " cuts"]) -> Self:
         values = (cutpoints[0], jnp.log(jnp.diff(cutpoints)))
         return eqx.tree_at(lambda h: (h.first_cutpoint, h.log_gaps), self, values)
@@ -283,25 +298,27 @@ class Ordinal(AbstractProbit):
         return OrdinalLaw(_log_probs(self, mean, var))
 
     def __repr__(self) -> str:
-        return f"Ordinal({self.classes})"
+        return f"Ordinal({self.classes if self.labels is None else list(self.labels)})"
 
 
 class Categorical(AbstractHead):
-    """`R` unordered classes by a softmax over `R` latent lines; point estimates only."""
+    """`R` unordered classes by a softmax over `R` latent lines; point estimates only.
+
+    Labels are 0 to R-1, or texts: `Categorical(["rain", "snow", "sun"])`.
+    """
 
     classes: int = eqx.field(static=True)
+    labels: tuple[str, ...] | None = eqx.field(static=True)
 
-    def __init__(self, R: int):
-        if int(R) != R or R < 2:
-            raise ValueError(f"Categorical needs a whole number of at least 2 classes, got {R}")
-        self.classes = int(R)
+    def __init__(self, R: int | Sequence[str]):
+        self.classes, self.labels = count_and_texts("Categorical", R)
 
     @property
     def rows(self) -> int:
         return self.classes
 
     def read_labels(self, name: str, values: Any) -> tuple[np.ndarray, np.ndarray]:
-        return _read_classes(name, values, self.classes)
+        return read_classes(name, values, self.classes, self.labels)
 
     def constant(self, y: Array, weight: Array) -> tuple[Self, Array]:
         return self, jnp.log(_class_shares(y, weight, self.classes))
@@ -314,7 +331,7 @@ class Categorical(AbstractHead):
         return CategoricalLaw(np.asarray(jax.nn.log_softmax(jnp.asarray(mean), axis=-1)))
 
     def __repr__(self) -> str:
-        return f"Categorical({self.classes})"
+        return f"Categorical({self.classes if self.labels is None else list(self.labels)})"
 
 
 def _class_shares(y: Array, weight: Array, classes: int) -> Float[Array, " R"]:
@@ -346,20 +363,3 @@ def _constant_loss(both: tuple[AbstractHead, Array], y: Array, weight: Array) ->
     line = jnp.broadcast_to(mean, (len(weight), *mean.shape))
     terms = weight * head.log_predictive(y, line, jnp.zeros_like(line))
     return -jnp.sum(terms) / jnp.sum(weight)
-
-
-def _read_classes(name: str, values: Any, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    given = real_labels(values, len(values), f"task {name!r}")
-    y = class_labels(given, len(given), classes, f"task {name!r}")
-    negative = given < 0.0
-    if negative.mean() > MANY_NEGATIVE:
-        row = int(np.flatnonzero(negative)[0])
-        warnings.warn(
-            f"task {name!r}: {negative.mean():.0%} of the labels are negative and count as missing "
-            f"(row {row} is {given[row]:g}); the classes are 0 to {classes - 1}: if these are "
-            "classes, count them from 0; if they are missing, NaN says so without this warning",
-            UserWarning,
-            stacklevel=7,
-        )
-    seen = y >= 0
-    return np.where(seen, y, 0).astype(np.int32), seen

@@ -13,6 +13,8 @@ of the d.
 from __future__ import annotations
 
 import abc
+import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, final
@@ -23,6 +25,9 @@ import pandas as pd
 from scrollmt.arguments import is_whole, read_list, shown
 from scrollmt.series import Series
 from scrollmt.transforms import Transform, Transformable
+
+# What is done with a category that is none of the known ones.
+UNKNOWN = ("error", "ignore")
 
 # (number of the part within its period, length of the period)
 _CALENDAR = {
@@ -65,19 +70,23 @@ def current(*columns: str) -> Current:
     return Current(tuple(columns))
 
 
-def one_hot(column: str, categories: Sequence[Any] | None = None) -> OneHot:
+def one_hot(
+    column: str, categories: Sequence[Any] | None = None, *, unknown: str = "error"
+) -> OneHot:
     """One indicator a category of ``column`` at t.
 
     Categories are the given ones, or those that the series holds, sorted, and stay fixed from
-    then on: another one is an error.
+    then on. Another one is an error, or with ``unknown="ignore"`` a row of zeros and a warning.
     """
     _check_column("one_hot", column)
+    if unknown not in UNKNOWN:
+        raise ValueError(f"one_hot({column!r}): unknown must be one of {UNKNOWN}, got {unknown!r}.")
     if categories is None:
-        return OneHot(column)
+        return OneHot(column, unknown=unknown)
     categories = read_list(f"one_hot({column!r}): categories", categories, "a list")
     if not len(categories) or len(set(categories)) < len(categories):
         raise ValueError(f"one_hot({column!r}): categories must differ, got {list(categories)}.")
-    return OneHot(column, tuple(np.asarray(categories, dtype=object).tolist()))
+    return OneHot(column, tuple(np.asarray(categories, dtype=object).tolist()), unknown)
 
 
 def calendar(*parts: str) -> Calendar:
@@ -242,6 +251,7 @@ class OneHot(Input):
 
     column: str
     categories: tuple[Any, ...] | None = None
+    unknown: str = "error"
 
     def numeric_columns(self) -> tuple[str, ...]:
         return ()
@@ -268,12 +278,22 @@ class OneHot(Input):
         missing = pd.isna(values)
         hot = np.stack([values == category for category in self._known()], axis=1).astype(float)
         unseen = np.flatnonzero(~missing & (hot.sum(axis=1) == 0))
-        if len(unseen):
+        if len(unseen) and self.unknown == "ignore":
+            counts = Counter(map(repr, values[unseen])).items()
+            warnings.warn(
+                f"one_hot({self.column!r}): the fit has not seen "
+                f"{', '.join(f'{name} ({count} windows)' for name, count in counts)}; all "
+                "indicators are zero there",
+                UserWarning,
+                stacklevel=2,
+            )
+        elif len(unseen):
             row = unseen[0]
             raise ValueError(
                 f"one_hot({self.column!r}): {values[row]!r} at {series.time[rows[row]]} is none of "
                 f"the categories {list(self._known())} ({len(unseen)} such windows). Name all "
-                "categories in one_hot(..., categories=[...]) before the fit, or mark it missing."
+                "categories in one_hot(..., categories=[...]) before the fit, mark it missing, or "
+                'take new ones as zeros with unknown="ignore".'
             )
         hot[missing] = np.nan
         return hot
@@ -287,7 +307,9 @@ class OneHot(Input):
 
     def to_dict(self) -> dict[str, Any]:
         categories = None if self.categories is None else list(self.categories)
-        return {"kind": "one_hot", "column": self.column, "categories": categories}
+        stored = {"kind": "one_hot", "column": self.column, "categories": categories}
+        # Only where it was asked for, so that other recipes stay readable for version 0.1.
+        return stored if self.unknown == "error" else {**stored, "unknown": self.unknown}
 
 
 @final

@@ -15,9 +15,10 @@ Shapes: every column is (rows,).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
+import narwhals as nw
 import numpy as np
 import pandas as pd
 
@@ -38,6 +39,19 @@ class Series:
     def __len__(self) -> int:
         return len(self.time)
 
+    @property
+    def timezone(self) -> str | None:
+        """The name of the times' zone, None where they have none that can be stored."""
+        zone = self.time.tz if isinstance(self.time, pd.DatetimeIndex) else None
+        try:
+            return None if zone is None else str(self.time[:1].tz_convert(str(zone)).tz)
+        except (ValueError, KeyError):  # of dateutil, for one
+            return None
+
+    def in_zone(self, timezone: str) -> Series:
+        """The same times on the clock of a zone."""
+        return replace(self, time=pd.DatetimeIndex(self.time).tz_convert(timezone))
+
     def column(self, name: str) -> np.ndarray:
         if name not in self.columns:
             raise ValueError(f"The series has no column {name!r}; it has {list(self.columns)}.")
@@ -49,9 +63,12 @@ class Series:
         try:
             values = pd.Series(raw).astype("Float64").to_numpy(dtype=float, na_value=np.nan)
         except (TypeError, ValueError, OverflowError):
+            odd = pd.Series(raw).notna() & pd.to_numeric(pd.Series(raw), errors="coerce").isna()
+            rows = np.flatnonzero(odd)
+            where = f": {raw[rows[0]]!r} in {_some(self.time, rows)}" if len(rows) else ""
             raise ValueError(
-                f"Column {name!r} does not hold numbers (dtype {raw.dtype}). Convert it first, or "
-                "use it as one_hot(...)."
+                f"Column {name!r} does not hold numbers (dtype {raw.dtype}){where}. Convert it "
+                "first, mark such cells as missing (NaN), or use it as one_hot(...)."
             ) from None
         if np.any(np.isinf(values)):
             rows = np.flatnonzero(np.isinf(values))
@@ -67,8 +84,9 @@ def read_series(frame: Any, time: Any = None, columns: Sequence[str] | None = No
 
     ``frame``: a frame of pandas, polars or pyarrow, a mapping of names to arrays, an xarray
     Dataset over one dimension, or a NumPy array of shape (rows, columns) with ``columns`` naming
-    them. ``time``: the name of the time column, or the times themselves; by default a
-    DatetimeIndex or number index (of a Dataset: its coordinate), else the row number.
+    them. ``time``: the name of the time column or of the index, or the times themselves; by
+    default the index where it holds dates or numbers (of a Dataset: its coordinate), else the
+    row number. Periods count from their start.
     """
     index: pd.Index | None = None
     frame = as_table(frame, "the series")
@@ -156,32 +174,52 @@ def _time_index(
     n: int,
 ) -> pd.Index:
     if isinstance(time, str):
-        if time not in table:
-            raise ValueError(f"No time column {time!r}; the columns are {list(table)}.")
-        times = pd.Index(table.pop(time))
+        if time in table:
+            times = pd.Index(table.pop(time))
+        elif index is not None and index.name == time:
+            times = index
+        else:
+            dated = isinstance(index, pd.DatetimeIndex | pd.PeriodIndex)
+            hint = f", and the index of dates has the name {index.name!r}" if dated else ""  # type: ignore[union-attr]
+            raise ValueError(f"No time column {time!r}; the columns are {list(table)}{hint}.")
     elif time is not None:
-        times = pd.Index(time)
+        # A zone that a polars Series has is lost in its NumPy array.
+        given = nw.from_native(time, series_only=True, pass_through=True)
+        times = pd.Index(given.to_list() if isinstance(given, nw.Series) else given)
         if len(times) != n:
             raise ValueError(f"time has {len(times)} entries for {n} rows.")
-    elif isinstance(index, pd.DatetimeIndex):
+    elif isinstance(index, pd.DatetimeIndex | pd.PeriodIndex):
         times = index
     else:
-        dated = [name for name, values in table.items() if values.dtype.kind == "M"]
-        if dated:
+        dates = [name for name, values in table.items() if values.dtype.kind == "M"]
+        if dates:
             raise ValueError(
-                f"Which column is the time? Pass time={dated[0]!r} (columns with dates: {dated})."
+                f"Which column is the time? Pass time={dates[0]!r} (columns with dates: {dates})."
             )
         times = index if index is not None else pd.RangeIndex(n)
+    return _dates_or_numbers(times)
+
+
+def _dates_or_numbers(times: pd.Index) -> pd.Index:
     if pd.api.types.is_numeric_dtype(times.dtype) or isinstance(times, pd.DatetimeIndex):
         return times
     try:
+        if pd.api.types.infer_dtype(times) == "period":
+            return pd.PeriodIndex(times).to_timestamp()
         # Only the one format that can be read in one way: 01/02/2021 is two different days.
-        return pd.DatetimeIndex(pd.to_datetime(times, format="ISO8601"))
+        return pd.DatetimeIndex(pd.to_datetime(times, format="ISO8601", utc=_clocks_change(times)))
     except (TypeError, ValueError):
         raise ValueError(
             "The time column holds neither numbers nor dates such as 2021-02-01 05:00; it begins "
             f"with {times[0]!r}. Parse it first with pandas.to_datetime(column, format=...)."
         ) from None
+
+
+def _clocks_change(times: pd.Index) -> bool:
+    """Whether all are texts with an offset from UTC, of summer and of winter."""
+    texts = [one for one in times if isinstance(one, str)]
+    offsets = pd.Series(texts, dtype=str).str.extract(r"([zZ]|[+-]\d\d:?\d\d)\s*$")[0]
+    return len(texts) == len(times) and bool(offsets.notna().all() and offsets.nunique() > 1)
 
 
 def _step(times: pd.Index) -> Any:

@@ -65,14 +65,32 @@ def init(
     column: Annotated[
         str | None, typer.Option(help="The column to ask about; by default the first number.")
     ] = None,
-    separator: Annotated[str, typer.Option(help="Between the columns of a CSV.")] = ",",
-    decimal: Annotated[str, typer.Option(help="The decimal mark of a CSV.")] = ".",
+    separator: Annotated[
+        str | None, typer.Option(help="Between the columns of a CSV; by default found in it.")
+    ] = None,
+    decimal: Annotated[
+        str | None, typer.Option(help="The decimal mark of a CSV; by default found in it.")
+    ] = None,
+    keys: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--data", metavar="KEY=VALUE", help="A key of [data], such as timezone=Europe/Berlin."
+        ),
+    ] = None,
     force: Force = False,
 ) -> None:
     """Write a commented config from the columns of a file, ready to edit and fit."""
     from scrollmt.cli import starter
 
-    starter.init(data, out, column=column, separator=separator, decimal=decimal, force=force)
+    starter.init(
+        data,
+        out,
+        column=column,
+        separator=separator,
+        decimal=decimal,
+        keys=keys or (),
+        force=force,
+    )
 
 
 @app.command(rich_help_panel="From data to a model")

@@ -16,7 +16,7 @@ from typing import Any, get_args
 from scrollmt.cli.schema import Section, choice, either, number, numbers, text, texts, whole, wholes
 from scrollmt.cli.shell import Problem
 from scrollmt.heads import AbstractHead, Categorical, Event, Gaussian, Ordinal
-from scrollmt.inputs import Input, calendar, current, lags, one_hot
+from scrollmt.inputs import UNKNOWN, Input, calendar, current, lags, one_hot
 from scrollmt.likelihoods import Censored, Count, Poisson, StudentT
 from scrollmt.observables import Observable, Value, at_lead, over_window
 from scrollmt.series import GapRule
@@ -40,7 +40,7 @@ _NUMBERS: dict[str, Callable[..., AbstractHead]] = {
     "count": Count,
     "censored": Censored,
 }
-_CLASSES: dict[str, Callable[..., AbstractHead]] = {
+_CLASSES: dict[str, type[AbstractHead]] = {
     "event": Event,
     "ordinal": Ordinal,
     "categorical": Categorical,
@@ -59,6 +59,12 @@ class Questions:
     inputs: tuple[Input, ...] | None
     heads: dict[str, AbstractHead]
 
+    @property
+    def number_columns(self) -> set[str]:
+        """The columns that have to hold numbers."""
+        asked = (name for one in self.asked.values() for name in one.columns())
+        return {*asked, *(name for one in self.inputs or () for name in one.numeric_columns())}
+
 
 @dataclass(frozen=True)
 class Targets:
@@ -68,6 +74,13 @@ class Targets:
     columns: dict[str, str]
     heads: dict[str, AbstractHead]
     weight: str | None = None
+
+    @property
+    def number_columns(self) -> set[str]:
+        """The columns that have to hold numbers; those of classes may hold texts."""
+        classes = tuple(_CLASSES.values())
+        values = (c for n, c in self.columns.items() if not isinstance(self.heads[n], classes))
+        return {*self.inputs, *values, *([self.weight] if self.weight else [])}
 
 
 def read_questions(root: Section, columns: Columns) -> Questions:
@@ -145,12 +158,14 @@ def _head(section: Section, known: Mapping[str, Callable[..., AbstractHead]]) ->
     name = section.need("head", choice(known))
     given: dict[str, Any] = {}
     if name in ("ordinal", "categorical"):
-        given["R"] = section.need("classes", whole(2, 1000))
+        given["R"] = section.need("classes", either(whole(2, 1000), texts))
+    elif name == "event":
+        given["labels"] = section.get("labels", texts, None)
     elif name == "censored":
         given = {limit: section.get(limit, number, None) for limit in ("lower", "upper")}
         if given["lower"] is None and given["upper"] is None:
             raise Problem(f"{section.name} is censored; give {section.key('lower')} or its upper")
-    with section.blamed("head"):
+    with section.blamed():
         return known[name](**given)
 
 
@@ -166,8 +181,9 @@ def _inputs(section: Section, columns: Columns) -> list[Input]:
     made: Sequence[Any]
     if kind == "one_hot":
         categories = section.get("categories", _categories, None)
+        unknown = section.get("unknown", choice(UNKNOWN), "error")
         with section.blamed("categories"):
-            made = [one_hot(name, categories) for name in names]
+            made = [one_hot(name, categories, unknown=unknown) for name in names]
     else:
         transform = section.get("transform", choice(_TRANSFORMS), None)
         if kind == "lags":

@@ -19,11 +19,17 @@ import pandas as pd
 
 from scrollmt.beliefs import BELIEFS
 from scrollmt.cli.asking import Columns, Questions, Targets, read_questions, read_targets
+from scrollmt.cli.csvs import separator_hint
 from scrollmt.cli.schema import Section, between, boolean, choice, either, text, texts, whole
 from scrollmt.cli.shell import Problem, sentence
+from scrollmt.heads import Categorical
 from scrollmt.presets import PRESETS, Preset
 
 STANDARD_STREAM = "-"
+DUPLICATES = ("error", "first", "last", "mean")
+# Values of data.time_format for counts since 1970, and the unit of each.
+UNIX = {"unix": "s", "unix_ms": "ms"}
+ONE_DAY = pd.Timedelta(1, "D")
 _OF_SERIES = ("windows", "questions", "inputs")
 _OF_TABLE = ("table", "targets")
 
@@ -32,15 +38,32 @@ _OF_TABLE = ("table", "targets")
 class Source:
     """Where rows come from, and how they are read.
 
-    ``step`` puts dated rows on a grid; a row that the file does not have is one of missing values.
+    - ``time``: the time column. ``time_parts``: the columns that it is made of, where it is not
+      one of the file.
+    - ``step`` puts dated rows on a grid; a row that the file lacks is one of missing values.
+    - ``separator``, ``decimal``, ``thousands`` of a CSV are found in it where they are None.
+    - ``missing``: texts that stand for a missing value; None are the usual ones, with a note.
+    - ``numbers``: the keys and the columns that have to hold numbers.
     """
 
     files: tuple[str, ...]
     time: str | None = None
     time_format: str | None = None
     step: pd.Timedelta | None = None
-    separator: str = ","
-    decimal: str = "."
+    separator: str | None = None
+    decimal: str | None = None
+    thousands: str | None = None
+    encoding: str | None = None
+    missing: tuple[str, ...] | None = None
+    time_parts: tuple[str, ...] = ()
+    timezone: str | None = None
+    duplicates: str = "error"
+    numbers: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def time_columns(self) -> tuple[str, ...]:
+        """The columns of the file that say the time."""
+        return self.time_parts or (() if self.time is None else (self.time,))
 
     def of(self, file: str) -> Source:
         """Another file, read in the same way."""
@@ -80,6 +103,7 @@ class Config:
                 raise Problem(
                     f"{self.name}: {key} = {column!r} is no column of "
                     f"{', '.join(self.source.files)}; there are {', '.join(map(repr, found))}"
+                    f"{separator_hint(found)}"
                 )
 
 
@@ -107,7 +131,7 @@ def parse_config(raw: bytes, name: str, folder: Path) -> Config:
 def _config(root: Section, name: str, content: str, folder: Path) -> Config:
     root.close("out", "data", *_OF_SERIES, *_OF_TABLE, "split", "model", "training")
     columns: Columns = []
-    source = _source(root.section("data"), folder, columns)
+    source = read_source(root.section("data"), folder, columns)
     of_series = [key for key in _OF_SERIES if root.has(key)]
     of_table = [key for key in _OF_TABLE if root.has(key)]
     if of_series and of_table:
@@ -126,30 +150,64 @@ def _config(root: Section, name: str, content: str, folder: Path) -> Config:
         raise Problem("data.step belongs to a series; leave it out for a table")
     parting = _parting(root.section("split"), bool(of_series))
     settings = _settings(root.section("model"), root.section("training"))
+    unordered = [name for name, head in task.heads.items() if isinstance(head, Categorical)]
+    if unordered and settings["belief"] != "none":
+        raise Problem(
+            f'targets.{unordered[0]}.head = "categorical" needs model.belief = "none", got '
+            f"{settings['belief']!r}; or take an ordinal head, where the classes have an order"
+        )
     if settings["refit"] is None:
         # Where nothing is kept back, nothing is left unlearned either.
         settings["refit"] = parting.test == 0.0
     out = folder / root.get("out", text, "model")
+    numbers = tuple((key, column) for key, column in columns if column in task.number_columns)
+    source = replace(source, numbers=numbers)
     return Config(name, content, source, task, parting, settings, out, tuple(columns))
 
 
-def _source(data: Section, folder: Path, columns: Columns) -> Source:
+def read_source(data: Section, folder: Path, columns: Columns, *, complete: bool = True) -> Source:
+    """[data]; where it is not yet ``complete``, what it leaves out is to be found in the file."""
     files = data.need("file", texts)
+    time = data.get("time", texts, ())
     source = Source(
         files=tuple(f if f == STANDARD_STREAM else str(folder / f) for f in files),
-        time=data.get("time", text, None),
+        time=" ".join(time) or None,
+        time_parts=time if len(time) > 1 else (),
         time_format=data.get("time_format", text, None),
+        timezone=data.get("timezone", _timezone, None),
         step=data.get("step", _duration, None),
-        separator=data.get("separator", _character, ","),
-        decimal=data.get("decimal", _character, "."),
+        duplicates=data.get("duplicates", choice(DUPLICATES), "error"),
+        separator=data.get("separator", _character, "," if complete else None),
+        decimal=data.get("decimal", _character, "." if complete else None),
+        thousands=data.get("thousands", _character, None),
+        encoding=data.get("encoding", text, None),
+        missing=data.get("missing", _some_texts, None),
     )
     data.close()
-    for key in ("time_format", "step"):
-        if source.time is None and getattr(source, key) is not None:
+    for key in ("time_format", "step", "timezone"):
+        if complete and source.time is None and getattr(source, key) is not None:
             raise Problem(f"data.{key} needs data.time, the name of the time column")
-    if source.time is not None:
-        columns.append(("data.time", source.time))
+    if source.decimal is not None and source.decimal == source.thousands:
+        raise Problem(f"data.decimal and data.thousands are both {source.decimal!r}")
+    if source.timezone is not None and source.step is not None and source.step >= ONE_DAY:
+        raise Problem(
+            f"data.timezone is for steps below a day, and data.step is {source.step}: a day of "
+            "local time has 23 to 25 hours where clocks change; leave data.timezone out"
+        )
+    columns += [("data.time", column) for column in source.time_columns]
     return source
+
+
+def _timezone(value: Any) -> str:
+    try:
+        return str(pd.Timestamp(0, tz=text(value)).tz)
+    except (ValueError, KeyError, OSError):
+        raise ValueError("the name of a time zone, such as 'Europe/Berlin'") from None
+
+
+def _some_texts(value: Any) -> tuple[str, ...]:
+    """One text, or a list of them that may be empty."""
+    return () if value == [] else texts(value)
 
 
 def _duration(value: Any) -> pd.Timedelta:
@@ -163,7 +221,9 @@ def _duration(value: Any) -> pd.Timedelta:
 
 
 def _character(value: Any) -> str:
-    if not isinstance(value, str) or len(value) != 1 or not (value.isprintable() or value == "\t"):
+    # Thousands may be set apart by a space of a kind that counts as not printable.
+    good = isinstance(value, str) and (value.isprintable() or value in "\t\u00a0\u202f")
+    if not good or len(value) != 1:
         raise ValueError("a single character in quotes")
     return value
 

@@ -18,6 +18,7 @@ from scrollmt.cli.asking import Questions, Targets
 from scrollmt.cli.config import Config
 from scrollmt.cli.shell import about
 from scrollmt.forecaster import Forecaster
+from scrollmt.heads import AbstractHead, Categorical, Event, Ordinal
 from scrollmt.splits import Split
 from scrollmt.windows import Windows
 
@@ -71,15 +72,27 @@ def prepare(config: Config, *, verbose: bool | None = None) -> Prepared:
     frame, digests = tables.read(config.source)
     config.check_columns(list(frame.columns))
     if isinstance(config.task, Questions):
-        return _series(config, config.task, frame, digests, verbose)
-    return _table(config, config.task, frame, digests, verbose)
+        frame = tables.dated(frame, config.source)
+    return prepare_rows(config, frame, digests, verbose=verbose)
+
+
+def prepare_rows(
+    config: Config, rows: pd.DataFrame, digests: list[str], *, verbose: bool | None = None
+) -> Prepared:
+    """As `prepare`, from rows that were read already; those of a series are dated."""
+    if isinstance(config.task, Questions):
+        return _series(config, config.task, rows, digests, verbose)
+    return _table(config, config.task, rows, digests, verbose)
 
 
 def cut(config: Config, task: Questions, frame: pd.DataFrame) -> Windows:
     """The windows of a config's series."""
-    series = tables.dated(frame, config.source)
+    return _windows(config, task, tables.dated(frame, config.source))
+
+
+def _windows(config: Config, task: Questions, rows: pd.DataFrame) -> Windows:
     with about(", ".join(map(tables.named, config.source.files))):
-        return task.windowing.cut(series, task.asked, task.inputs, time=config.source.time)
+        return task.windowing.cut(rows, task.asked, task.inputs, time=config.source.time)
 
 
 def forecaster(windows: Windows, task: Questions, **settings: Any) -> Forecaster:
@@ -92,9 +105,9 @@ def forecaster(windows: Windows, task: Questions, **settings: Any) -> Forecaster
 
 
 def _series(
-    config: Config, task: Questions, frame: pd.DataFrame, digests: list[str], verbose: bool | None
+    config: Config, task: Questions, rows: pd.DataFrame, digests: list[str], verbose: bool | None
 ) -> Prepared:
-    windows = cut(config, task, frame)
+    windows = _windows(config, task, rows)
     with about(f"{config.name}: [split]"):
         split = windows.chronological_split(
             config.parting.fractions, embargo=config.parting.embargo
@@ -128,8 +141,18 @@ def _table(
 
 def labelled_part(X: Any, frame: pd.DataFrame, task: Targets) -> Part:
     """Inputs with the labels of a table, named after their tasks, and its weights."""
-    labels = pd.DataFrame({name: frame[column] for name, column in task.columns.items()})
+    labels = pd.DataFrame(
+        {name: _labels(frame[column], task.heads[name]) for name, column in task.columns.items()}
+    )
     return Part(X, labels, None if task.weight is None else frame[task.weight])
+
+
+def _labels(column: pd.Series, head: AbstractHead) -> pd.Series:
+    """A column of labels; as texts where the head has texts, since a file may hold 2, 4 and 8."""
+    of_classes = isinstance(head, Event | Ordinal | Categorical) and head.labels is not None
+    if of_classes and pd.api.types.is_numeric_dtype(column.dtype):
+        return column.map(lambda one: f"{one:g}" if pd.notna(one) else None).astype(object)
+    return column
 
 
 def table_split(config: Config, rows: int) -> Split:

@@ -37,6 +37,14 @@ class Problem(ValueError):
     """Bad input, told in one sentence that names where it is and what to try."""
 
 
+class KeyProblem(Problem):
+    """A problem that a key of [data] solves; ``setting`` is an example of it, `key=value`."""
+
+    def __init__(self, text: str, setting: str):
+        super().__init__(text)
+        self.setting = setting
+
+
 @contextmanager
 def about(what: str) -> Iterator[None]:
     """Say which file or key a complaint from inside is about."""

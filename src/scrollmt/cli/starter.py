@@ -1,309 +1,332 @@
-"""`scrollmt init`: a commented config from the columns of a file.
+"""`scrollmt init`: a commented config from the columns of a file, which `fit` takes as it is.
 
-A file with a column of dates is taken for a series and asked about its first number; any other is
-taken for a table of ready-made windows. All that is guessed is written out, to be changed.
+A file with a time is taken for a series and asked about its first number; any other is taken for
+a table of ready-made windows. All that is guessed is written out, to be changed. Before anything
+is written, the config is read and its windows are cut and checked as `fit --check` does; questions
+that cannot be learned are written as comments, with the reason.
 """
 
 from __future__ import annotations
 
-import json
 import os
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import typer
 
-from scrollmt.cli import tables
-from scrollmt.cli.config import STANDARD_STREAM, Source
-from scrollmt.cli.shell import Problem, say
+from scrollmt.cli import drafts, guessing, tables, times
+from scrollmt.cli.config import ONE_DAY, STANDARD_STREAM, Source, read_source
+from scrollmt.cli.data import Prepared
+from scrollmt.cli.drafts import Draft, Question
+from scrollmt.cli.schema import Section
+from scrollmt.cli.shell import KeyProblem, Problem, say
+from scrollmt.cli.tables import Loaded
+from scrollmt.cli.trials import SIZES, Trial, learnable, long_enough
+from scrollmt.series import fill_gaps
 
-# Formats that leave no doubt which number is the day are told apart by trying them all.
-_FORMATS = tuple(
-    f"{date}{clock}"
-    for date in ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y")
-    for clock in ("", " %H:%M", " %H:%M:%S")
-)
-_MOST_CATEGORIES = 20
-_ENOUGH_WINDOWS = 300
+_FILL_LIMIT = 3
+# Shares of the windows that inputs beside the asked column may cost by their missing values.
+_MOST_LOST = 0.1
+_EIGHT_WEEKS, _LONG = pd.Timedelta("56D"), pd.Timedelta("200D")
 
 
 def init(
-    data: str, out: str, *, column: str | None, separator: str, decimal: str, force: bool
+    data: str,
+    out: str,
+    *,
+    column: str | None,
+    separator: str | None,
+    decimal: str | None,
+    keys: Sequence[str] = (),
+    force: bool,
 ) -> None:
-    if len(separator) != 1 or len(decimal) != 1:
-        raise Problem("--separator and --decimal are single characters")
     tables.check_target(out, force=force, inputs=(data,))
-    source = Source((data,), separator=separator, decimal=decimal)
-    frame, _ = tables.read(source)
-    if column is not None and column not in frame:
-        raise Problem(
-            f"{tables.named(data)} has no column {column!r}; there are "
-            f"{', '.join(map(repr, frame.columns))}"
-        )
-    text = _config(frame, source, data, out, column)
+    given: dict[str, Any] = {"separator": separator, "decimal": decimal}
+    try:
+        source = _source(data, {k: v for k, v in given.items() if v is not None} | _keys(keys))
+        text, asked = _config(source, data, out, column)
+    except KeyProblem as problem:
+        raise Problem(f"{problem} (init: --data '{problem.setting}')") from problem.__cause__
     if out == STANDARD_STREAM:
         typer.echo(text, nl=False)
         return
     with tables.replacing(out) as draft:
         draft.write_text(text, encoding="utf-8")
-    say(f"{out} is written; change what it asks, then: scrollmt fit {out}")
+    say(f"{out} is written and asks about {asked!r}; change it, then: scrollmt fit {out}")
 
 
-def _config(frame: pd.DataFrame, source: Source, data: str, out: str, column: str | None) -> str:
-    numeric = [name for name in frame if _usable(frame[name])]
-    if not numeric:
-        raise Problem(f"{tables.named(data)} has no column of numbers that vary to forecast")
-    if column is not None and column not in numeric:
-        raise Problem(f"--column {column!r} holds no numbers that vary; choose from {numeric}")
-    name = data
-    if STANDARD_STREAM not in (data, out):
-        # Paths of a config start at its own folder.
-        name = os.path.relpath(data, Path(out).parent)
-    lines = ["# Made from the columns of the file; every guess is yours to change.", ""]
-    lines += ['out = "model"  # the folder that `scrollmt fit` writes', "", "[data]"]
-    lines.append(f"file = {_quoted(name)}")
-    if source.separator != ",":
-        lines.append(f"separator = {_quoted(source.separator)}")
-    if source.decimal != ".":
-        lines.append(f"decimal = {_quoted(source.decimal)}")
-    found = _time_column(frame)
-    if found is None:
-        return "\n".join(lines + _table(frame, numeric, column)) + "\n"
-    time, wanted, times = found
-    numeric = [one for one in numeric if one != time]
-    if not numeric:
-        raise Problem(f"{tables.named(data)} has no column of numbers beside its time {time!r}")
-    asked = numeric[0] if column is None else column
-    if asked == time:
-        raise Problem(f"--column {asked!r} is the time itself; choose from {numeric}")
-    lines.append(f"time = {_quoted(time)}")
-    if wanted is not None:
-        lines.append(f"time_format = {_quoted(wanted)}")
-    return "\n".join(lines + _series(frame, numeric, asked, time, times)) + "\n"
+def _keys(given: Sequence[str]) -> dict[str, Any]:
+    """Keys of [data] as `key=value`; a value is TOML, or else a text without quotes."""
+    keys = {}
+    for one in given:
+        key, equals, value = one.partition("=")
+        if not equals:
+            raise Problem(f"--data {one!r}: give a key of [data] as key=value")
+        try:
+            keys[key.strip()] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            keys[key.strip()] = value.strip()
+    return keys
 
 
-def _series(
-    frame: pd.DataFrame, numeric: list[str], asked: str, time: str, times: pd.Series
-) -> list[str]:
-    ordered = pd.DatetimeIndex(times).unique().sort_values()
-    steps = pd.Series(ordered[1:] - ordered[:-1])
-    step = pd.Timedelta(steps.mode().iloc[0]) if len(steps) else pd.Timedelta("1h")
-    if (steps % step == pd.Timedelta(0)).all():
-        lines = [f"step = {_quoted(_length(step))}  # a row that is not there counts as missing"]
-    else:
-        lines = ["# step = ?  # the times keep no common step, which a series needs: correct them"]
-    history, lead = _lengths(step)
-    history, lead = (max(1, min(rows, len(frame) // 10)) for rows in (history, lead))
-    stride = max(1, min(lead, len(frame) // _ENOUGH_WINDOWS))
-    values = frame[asked].dropna()
-    lines += [
-        "",
-        "# All lengths are in rows.",
-        "[windows]",
-        f"history = {history}  # rows known at the time t of a forecast, t itself included",
-        f"lead = {lead}  # rows ahead; leads = [1, 6, 24] asks for several at once",
-        f"stride = {stride}  # rows between forecasts to learn from",
-        "fill_limit = 3  # gaps of up to so many rows are filled; longer ones cost windows",
-        "",
-        "# One table a question. kind is value (a number), event (yes or no) or bands (ordered",
-        "# classes); over = mean, max, min or sum takes all rows up to the lead, not the last one.",
-        "[questions.value]",
-        'kind = "value"',
-        f"column = {_quoted(asked)}",
-        f'{"" if _skewed(values) else "# "}transform = "log1p"  # or log, sqrt: answers come back '
-        "in the file's units",
-        '# units = "ug/m3"',
-    ]
-    lines += _event(asked, values) + _bands(asked, values)
-    lines += [
-        "",
-        "# What a forecast may know; without [[inputs]] the history of the columns asked about.",
-        "[[inputs]]",
-        'kind = "lags"',
-        f"columns = [{_quoted(asked)}]",
-    ]
-    others = [one for one in numeric if one != asked]
-    full = [one for one in others if frame[one].isna().mean() < 0.2]
-    if full:
-        lines += [
-            "",
-            "[[inputs]]",
-            'kind = "lags"',
-            f"columns = [{', '.join(map(_quoted, full))}]",
-            f"steps = {min(history, 6)}  # only the latest rows of these",
-        ]
-    texts = [one for one in frame if one != time and one not in numeric]
-    few = [one for one in texts if _is_category(frame[one])]
-    if few:
-        lines += [
-            "",
-            "[[inputs]]",
-            'kind = "one_hot"',
-            f"columns = [{', '.join(map(_quoted, few))}]",
-        ]
-    parts = ["hour"] if step < pd.Timedelta("1D") else []
-    if ordered[-1] - ordered[0] > pd.Timedelta("200D"):
-        parts.append("month")
-    if parts:
-        lines += ["", "[[inputs]]", 'kind = "calendar"', f"parts = {json.dumps(parts)}"]
-    left = [one for one in [*others, *texts] if one not in [*full, *few]]
-    if left:
-        lines += ["", f"# Not used: {', '.join(map(_quoted, left))}"]
-    return lines + _common("the newest windows; a gap keeps what is asked of one part from another")
+def _source(data: str, keys: dict[str, Any]) -> Source:
+    """The source with what is given; the rest is found in the file."""
+    return read_source(Section("data", {**keys, "file": data}), Path(), [], complete=False)
 
 
-def _table(frame: pd.DataFrame, numeric: list[str], column: str | None) -> list[str]:
-    asked = numeric[-1] if column is None else column
-    inputs = [one for one in numeric if one != asked and not one.startswith("Unnamed:")]
-    if not inputs:
+def _config(source: Source, data: str, out: str, column: str | None) -> tuple[str, str]:
+    """The text of a config that can be fitted, and the column that it asks about."""
+    contents = [tables.read_bytes(data)]
+    loaded = tables.load(source, contents)
+    if loaded.source.missing != source.missing:
+        # What stands for a missing value in one column does so in all of them.
+        loaded = tables.load(loaded.source, contents)
+    names = list(map(str, loaded.frame.columns))
+    if guessing.is_a_row(names):
         raise Problem(
-            "no column of dates and a single column of numbers: there is nothing to forecast from"
+            f"{tables.named(data)} has no header: its first row is {', '.join(names)[:80]}; add a "
+            "row with the names of the columns"
         )
-    values = frame[asked].dropna()
-    classes = int(values.max()) + 1 if _counts(values) else 0
-    head = "gaussian" if not classes else ("event" if classes == 2 else "ordinal")
-    lines = [
-        "",
-        "# No column holds dates such as 2021-02-01 05:00, so each row is taken for a window.",
-        "[table]",
-        f"inputs = [{', '.join(map(_quoted, inputs))}]",
-        '# weight = "column"  # of each row',
-        "",
-        "# One table a target. head is gaussian (a number), event (0 or 1), ordinal or categorical",
-        "# (0 to classes - 1); a missing label is an empty cell.",
-        f"[targets.{_quoted(asked)}]",
-        f"head = {_quoted(head)}",
-    ]
-    if head == "ordinal":
-        lines.append(f"classes = {classes}")
-    left = [one for one in frame if one not in [*inputs, asked]]
-    if left:
-        lines += ["", f"# Not used: {', '.join(map(_quoted, left))}"]
-    return lines + _common('a random share; order = "chronological" takes the last rows instead')
+    if column is not None and column not in loaded.frame:
+        raise Problem(
+            f"{tables.named(data)} has no column {column!r}; there are "
+            f"{', '.join(map(repr, loaded.frame.columns))}"
+        )
+    # Paths of a config start at its own folder.
+    streamed = STANDARD_STREAM in (data, out)
+    desk = _Desk(
+        loaded,
+        data if streamed else os.path.relpath(data, Path(out).parent),
+        Path() if streamed else Path(out).parent,
+    )
+    found = guessing.find_time(loaded.frame, loaded.source)
+    return desk.table(column) if found is None else desk.series(found, column)
 
 
-def _common(held_out: str) -> list[str]:
-    return [
-        "",
-        "# Shares that judge the training and that are kept out of it:",
-        f"# {held_out}.",
-        "[split]",
-        "validation = 0.2",
-        "test = 0.2  # 0 keeps nothing back; what was chosen is then trained again on all rows",
-        "",
-        "[model]",
-        'preset = "default"  # or "paper", the published protocol',
-        'belief = "diag"  # the covariance of the last layer: none, diag or full',
-        "seed = 0",
-        "ensemble = 1  # so many fits are mixed",
-        "",
-        "# Single numbers of the preset's training can be changed.",
-        "# [training]",
-        "# steps = 2250",
-        "# patience = 60",
-    ]
+@dataclass(frozen=True)
+class _Desk:
+    """A file that was read, and where its config will lie."""
+
+    loaded: Loaded
+    file: str
+    folder: Path
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        return self.loaded.frame
+
+    @property
+    def name(self) -> str:
+        return tables.named(self.loaded.source.files[0])
+
+    def series(self, source: Source, column: str | None) -> tuple[str, str]:
+        time = str(source.time)
+        asked = self._asked(column, [*source.time_columns], "first")
+        rows = tables.dated(self.frame, replace(source, step=None))
+        when = rows[time]
+        dated = pd.api.types.is_datetime64_any_dtype(when.dtype)
+        step = source.step or (_step(pd.DatetimeIndex(when), self.name) if dated else None)
+        if step is not None:
+            source = replace(source, step=step)
+            rows = times.on_grid(rows, time, step, self.name)
+        short = dated and step is not None and step < ONE_DAY
+        hint_at_zone = short and when.dt.tz is None
+        head = self._head(drafts.data_table(source, self.file, hint_at_zone=hint_at_zone))
+        check = Trial(rows, head, self.folder, self.loaded.digests)
+        draft = self._draft(check, asked, source, step)
+        return check.text(draft), asked
+
+    def _draft(self, check: Trial, asked: str, source: Source, step: pd.Timedelta | None) -> Draft:
+        """Lengths and parts that the file is long enough for, then questions, then inputs."""
+        value = Question(drafts.value_question(asked, transform=False, count=False))
+        draft = Draft(1, 1, 0.2, 0.2, {"value": value}, asked)
+        if step is not None:
+            draft = replace(draft, calendar=_calendar(step, check.rows[source.time]))
+        draft, prepared = long_enough(check, draft, step, self.name)
+        draft = replace(draft, questions=_questions(asked, prepared, self.frame[asked]))
+        draft = replace(draft, questions=learnable(check, draft))
+        others, categories = self._inputs(check.rows, prepared, asked, source)
+        taken = {asked, *others, *categories, *source.time_columns}
+        free = [str(one) for one in self.frame if one not in taken]
+        numbers = [one for one in free if guessing.varies(self.frame[one])]
+        unused = (*numbers, *(one for one in free if one not in numbers))
+        full = replace(draft, others=others, categories=categories, unused=unused)
+        bare = replace(draft, unused=(*others, *categories, *unused))
+        for tried in (full, bare):
+            why_not = check.complaint(tried)
+            if why_not is None:
+                return tried
+        raise Problem(f"{self.name}: no config for {asked!r} can be fitted: {why_not}")
+
+    def _inputs(
+        self, rows: pd.DataFrame, prepared: Prepared, asked: str, source: Source
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Further numbers and categories, as long as their gaps cost few windows."""
+        windows = prepared.windows
+        assert windows is not None
+        steps = min(windows.recipe.windowing.history, 6)
+        back = windows.rows[:, None] - np.arange(steps)
+        lost = np.zeros(len(windows.rows), dtype=bool)
+        chosen: dict[bool, list[str]] = {True: [], False: []}
+        for column in self.frame:
+            name = str(column)
+            values = self.frame[name]
+            if name in (asked, *source.time_columns) or guessing.counts_rows(values):
+                continue
+            number = guessing.varies(values)
+            if number:
+                cells = rows[name].astype("Float64").to_numpy(dtype=float, na_value=np.nan)
+                filled = fill_gaps(cells, _FILL_LIMIT, "strict")
+                gone = lost | np.isnan(filled)[back].any(axis=1)
+            elif guessing.is_category(values):
+                gone = lost | rows[name].isna().to_numpy()[windows.rows]
+            else:
+                continue
+            if gone.mean() <= _MOST_LOST:
+                lost = gone
+                chosen[number].append(name)
+        return tuple(chosen[True]), tuple(chosen[False])
+
+    def table(self, column: str | None) -> tuple[str, str]:
+        texts = column is not None and guessing.is_category(self.frame[column])
+        asked = str(column) if texts else self._asked(column, [], "last")
+        values = self.frame[asked]
+        columns = [str(one) for one in self.frame if one != asked]
+        numbers = [
+            one
+            for one in columns
+            if guessing.varies(self.frame[one]) and not guessing.counts_rows(self.frame[one])
+        ]
+        # A label may be missing, an input may not.
+        inputs = [one for one in numbers if not self.frame[one].isna().any()]
+        if not inputs:
+            why = f"{numbers} have missing cells" if numbers else "there is no other number"
+            raise Problem(
+                f"{self.name}: no column says the time, and there is nothing to forecast {asked!r} "
+                f"from: {why}"
+            )
+        unused = [one for one in columns if one not in inputs]
+        head = self._head(drafts.data_table(self.loaded.source, self.file))
+        check = Trial(self.frame, head, self.folder, self.loaded.digests)
+        for sizes in SIZES:
+            test = 0.2 if sizes.test else 0.0
+            lines = drafts.table_text(inputs, asked, _target(values), unused, test=test)
+            why_not = check.complaint(lines, sizes)
+            if why_not is None:
+                return check.text(lines), asked
+        raise Problem(f"{self.name}: no config for {asked!r} can be fitted: {why_not}")
+
+    def _head(self, data: list[str]) -> list[str]:
+        lines = ["# Made from the columns of the file; every guess is yours to change.", ""]
+        return [*lines, 'out = "model"  # the folder that `scrollmt fit` writes', "", *data]
+
+    def _asked(self, column: str | None, taken: list[str], which: str) -> str:
+        """The column to ask about: the one given, or the first or last of numbers that vary."""
+        free = [str(one) for one in self.frame if one not in taken]
+        if column is not None and column not in free:
+            raise Problem(f"--column {column!r} says the time; choose from {free}")
+        uncounted = [one for one in free if not guessing.counts_rows(self.frame[one])]
+        wanted = [column] if column is not None else (uncounted or free)
+        for one in wanted if which == "first" else wanted[::-1]:
+            odd = self.loaded.odd.get(one)
+            if odd is not None and odd.mostly_numbers:
+                marker = drafts.listed([odd.cell])
+                raise KeyProblem(
+                    f"{self.name}: {odd.sentence(one)}; correct them, ask about another --column, "
+                    f"or read them as missing with data.missing = {marker}",
+                    f"missing={marker}",
+                )
+            values = self.frame[one]
+            if guessing.is_number(values) and np.isinf(values.to_numpy(dtype=float)).any():
+                row = int(np.flatnonzero(np.isinf(values.to_numpy(dtype=float)))[0])
+                raise KeyProblem(
+                    f"{self.name}: column {one!r} is infinite, first in row {row + 1} below the "
+                    "header; correct it, ask about another --column, or read such cells as missing "
+                    'with data.missing = ["inf", "-inf"]',
+                    'missing=["inf", "-inf"]',
+                )
+            if guessing.varies(values):
+                return one
+        numbers = [one for one in free if guessing.varies(self.frame[one])]
+        if column is not None:
+            raise Problem(f"--column {column!r} holds no numbers that vary; choose from {numbers}")
+        raise Problem(f"{self.name} has no column of numbers that vary to forecast")
 
 
-def _event(asked: str, values: pd.Series) -> list[str]:
-    level = float(f"{values.quantile(0.9):.3g}")
-    share = float((values > level).mean())
-    lines = [
-        "[questions.event]",
-        'kind = "event"',
-        f"column = {_quoted(asked)}",
-        f"above = {level!r}  # or at_least, below, at_most",
-    ]
-    good = 0.02 < share < 0.5
-    return ["", *(lines if good else ["# " + line for line in lines])]
+def _step(when: pd.DatetimeIndex, name: str) -> pd.Timedelta:
+    """The step that most rows keep and all are multiples of."""
+    steps = pd.Series(when[1:] - when[:-1])
+    if steps.empty:
+        raise Problem(f"{name} has one row, and a series needs more to learn from")
+    step = pd.Timedelta(steps.mode().iloc[0])
+    odd = np.flatnonzero(steps % step != pd.Timedelta(0))
+    if len(odd):
+        months = steps.between(pd.Timedelta("28D"), pd.Timedelta("31D")).all()
+        hint = "months are of different length: " if months else ""
+        raise Problem(
+            f"{name}: the times keep no common step ({hint}{step} is the most frequent, but "
+            f"{steps.iloc[odd[0]]} lie before {when[odd[0] + 1]}); correct them, or leave the time "
+            "column out, and rows are counted"
+        )
+    return step
 
 
-def _bands(asked: str, values: pd.Series) -> list[str]:
-    lines = [
-        "[questions.band]",
-        'kind = "bands"',
-        f"column = {_quoted(asked)}",
-        "quantiles = 4  # equal shares; edges = [20, 50, 100] cuts where you say",
-    ]
-    good = len(np.unique(np.quantile(values, [0.15, 0.25, 0.35, 0.5, 0.65, 0.75, 0.85]))) == 7
-    return ["", *(lines if good else ["# " + line for line in lines])]
+def _calendar(step: pd.Timedelta, when: pd.Series) -> tuple[str, ...]:
+    span = when.max() - when.min()
+    parts = {
+        "hour": step < ONE_DAY,
+        "weekday": step == ONE_DAY or (step < ONE_DAY and span > _EIGHT_WEEKS),
+        "month": span > _LONG,
+    }
+    return tuple(part for part, useful in parts.items() if useful)
 
 
-def _time_column(frame: pd.DataFrame) -> tuple[str, str | None, pd.Series] | None:
-    """The first column of dates, the format where it is not ISO, and its times."""
-    for name in frame:
-        column = frame[name]
-        if pd.api.types.is_datetime64_any_dtype(column.dtype):
-            return name, None, column.dropna()
-        if not pd.api.types.is_object_dtype(column) and not pd.api.types.is_string_dtype(column):
-            continue
-        texts = column.dropna().astype(str)
-        if texts.empty or not texts.str.contains(r"\d").all():
-            continue
-        fitting = {
-            one: times
-            for one in ("ISO8601", *_FORMATS)
-            if (times := _parsed(texts, one)) is not None
-        }
-        if "ISO8601" in fitting:
-            return name, None, fitting["ISO8601"]
-        if len(fitting) == 1:
-            wanted, times = fitting.popitem()
-            return name, wanted, times
-    return None
+def _questions(asked: str, prepared: Prepared, values: pd.Series) -> dict[str, Question]:
+    """Three questions, with thresholds from the part that trains."""
+    seen = pd.Series(prepared.train.X.values["value"]).dropna()
+    transform = guessing.is_skewed(seen) and bool(values.min() >= 0)
+    value = drafts.value_question(asked, transform=transform, count=guessing.are_counts(values))
+    key, level, share = _threshold(seen)
+    rare = None if 0.02 < share < 0.9 else f"{share:.1%} of the training windows are such events"
+    event = drafts.event_question(asked, key, level)
+    only_two = None if seen.nunique() > 2 else f"{asked} has two values, which is an event"
+    return {
+        "value": Question(value, only_two if rare is None else None),
+        "event": Question(event, rare),
+        "band": Question(drafts.band_question(asked)),
+    }
 
 
-def _parsed(texts: pd.Series, wanted: str) -> pd.Series | None:
-    try:
-        return pd.to_datetime(texts, format=wanted, utc=True)
-    except (ValueError, OverflowError, TypeError):
-        return None
+def _threshold(seen: pd.Series) -> tuple[str, float, float]:
+    """What about a tenth of the values exceed, in as few digits as will do, and their share."""
+    tenth = float(seen.quantile(0.9))
+    for digits in range(2, 17):
+        level = float(f"{tenth:.{digits}g}")
+        share = float((seen > level).mean())
+        if 0.05 < share < 0.2:
+            return "above", level, share
+    # Of a few values, the one at the quantile may be the highest there is.
+    at_least = float((seen >= tenth).mean())
+    return ("at_least", tenth, at_least) if share < 0.02 else ("above", tenth, share)
 
 
-def _usable(column: pd.Series) -> bool:
-    """Finite numbers that vary."""
-    if not pd.api.types.is_numeric_dtype(column.dtype) or pd.api.types.is_bool_dtype(column.dtype):
-        return False
-    if pd.api.types.is_complex_dtype(column.dtype):
-        return False
-    values = column.dropna().to_numpy(dtype=float)
-    return len(values) > 1 and bool(np.isfinite(values).all() and values.min() < values.max())
-
-
-def _is_category(column: pd.Series) -> bool:
-    if pd.api.types.is_numeric_dtype(column.dtype) and not pd.api.types.is_bool_dtype(column.dtype):
-        return False
-    kinds = column.dropna().astype(str).nunique()
-    return 2 <= kinds <= _MOST_CATEGORIES and bool(column.isna().mean() < 0.2)
-
-
-def _counts(values: pd.Series) -> bool:
-    """Whether the numbers are the classes 0 .. R-1 of a few."""
-    found = np.unique(values.to_numpy(dtype=float))
-    return 2 <= len(found) <= 10 and bool(np.array_equal(found, np.arange(len(found))))
-
-
-def _skewed(values: pd.Series) -> bool:
-    """Positive with a long right tail, where a logarithm makes forecasts more Gaussian."""
-    return bool(values.min() >= 0 and values.skew() > 1)
-
-
-def _lengths(step: pd.Timedelta) -> tuple[int, int]:
-    """History and lead in rows: a day of hours, two weeks of days for one, else twelve for one."""
-    day = pd.Timedelta("1D") / step
-    if 2 <= day <= 48:
-        return round(day), round(day)
-    return (14, 1) if 0.9 <= day < 2 else (12, 1)
-
-
-def _length(step: pd.Timedelta) -> str:
-    for unit in ("D", "h", "min", "s"):
-        count = step / pd.Timedelta(1, unit)
-        if count >= 1 and count == int(count):
-            return f"{int(count)}{unit}"
-    return f"{step.total_seconds()}s"
-
-
-def _quoted(text: str) -> str:
-    """A TOML string; JSON's own escapes but for DEL, which TOML does not allow bare."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", r"\u007f")
+def _target(values: pd.Series) -> list[str]:
+    """The lines of a target: its head, from what its column holds."""
+    if not guessing.is_number(values):
+        texts = guessing.texts_of(values)
+        if len(texts) == 2:
+            return ['head = "event"', f"labels = {drafts.listed(texts)}  # the second is the event"]
+        lines = ['head = "categorical"  # or "ordinal", with the classes in their order']
+        return [*lines, f"classes = {drafts.listed(texts)}"]
+    if guessing.are_classes(values):
+        classes = int(values.max()) + 1
+        return ['head = "event"'] if classes == 2 else ['head = "ordinal"', f"classes = {classes}"]
+    count = (
+        ['# head = "count"  # whole numbers from zero on'] if guessing.are_counts(values) else []
+    )
+    return ['head = "gaussian"', *count]

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,67 +21,85 @@ import pandas as pd
 from scrollmt._io import atomic
 from scrollmt._io.atomic import replacing
 from scrollmt._io.text import neutral_table, visible_table
+from scrollmt.cli import csvs
+from scrollmt.cli.cells import Odd, markers_sentence, read_cells
 from scrollmt.cli.config import STANDARD_STREAM, Source
-from scrollmt.cli.shell import Problem, note, sentence
+from scrollmt.cli.csvs import Style
+from scrollmt.cli.shell import KeyProblem, Problem, note, sentence
+from scrollmt.cli.times import dated, named
+
+__all__ = [
+    "Loaded",
+    "check_table_target",
+    "check_target",
+    "dated",
+    "load",
+    "named",
+    "read",
+    "read_bytes",
+    "replacing",
+    "write",
+]
 
 _PARQUET_MAGIC = b"PAR1"
 _PARQUET, _CSV = (".parquet", ".pq"), (".csv", ".txt")
-# A grid with so many more points than the file has rows comes from a slip in the times.
-_MOST_ROWS_MISSING = 0.9
 
 
-def named(file: str) -> str:
-    return "standard input" if file == STANDARD_STREAM else file
+class Loaded(NamedTuple):
+    """The rows of a source, the SHA-256 of each file, and how they turned out to be written.
+
+    ``odd`` are the texts in columns of which they are not all, by column.
+    """
+
+    frame: pd.DataFrame
+    digests: list[str]
+    source: Source
+    odd: dict[str, Odd]
 
 
 def read(source: Source) -> tuple[pd.DataFrame, list[str]]:
     """The rows of all files, one below the other, and the SHA-256 of each file."""
-    frames, digests = [], []
-    for file in source.files:
-        raw = sys.stdin.buffer.read() if file == STANDARD_STREAM else Path(file).read_bytes()
-        digests.append(hashlib.sha256(raw).hexdigest())
-        frames.append(_parsed(raw, named(file), source))
-    names = [str(name) for name in frames[0].columns]
+    loaded = load(source, [read_bytes(file) for file in source.files])
+    return loaded.frame, loaded.digests
+
+
+def read_bytes(file: str) -> bytes:
+    return sys.stdin.buffer.read() if file == STANDARD_STREAM else Path(file).read_bytes()
+
+
+def load(source: Source, contents: Sequence[bytes]) -> Loaded:
+    """As `read`, from the bytes of the files; what the source does not say is found in them."""
+    frames = []
+    for file, raw in zip(source.files, contents, strict=True):
+        frame, found, odd = _parsed(raw, named(file), source)
+        frames.append(frame)
+    names = list(frames[0].columns)
     for file, frame in zip(source.files, frames, strict=True):
-        if [str(name) for name in frame.columns] != names:
+        if list(frame.columns) != names:
             raise Problem(
-                f"{named(file)} has the columns {', '.join(map(str, frame.columns))}, but "
+                f"{named(file)} has the columns {', '.join(frame.columns)}, but "
                 f"{named(source.files[0])} has {', '.join(names)}; files are read one below the "
                 "other and must agree"
             )
-    return pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0], digests
+    whole = pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
+    return Loaded(whole, [hashlib.sha256(raw).hexdigest() for raw in contents], found, odd)
 
 
-def _parsed(raw: bytes, name: str, source: Source) -> pd.DataFrame:
-    if raw.startswith(_PARQUET_MAGIC):
-        try:
-            import pyarrow  # noqa: F401
-        except ImportError:
-            raise Problem(
-                f"{name} is a Parquet file, and reading one needs pyarrow: "
-                "pip install 'scrollmt[parquet]'"
-            ) from None
-        kind = "Parquet"
-    else:
-        kind = "CSV"
+def _parsed(raw: bytes, name: str, source: Source) -> tuple[pd.DataFrame, Source, dict[str, Odd]]:
+    kind = "Parquet" if raw.startswith(_PARQUET_MAGIC) else "CSV"
+    style = Style(",", source.decimal or ".", source.thousands)
     try:
         if kind == "Parquet":
-            frame = pd.read_parquet(io.BytesIO(raw))
-            if not isinstance(frame.index, pd.RangeIndex):
-                frame = frame.reset_index()
-            mixed = frame.select_dtypes("object").columns
-            nested = [column for column in mixed if _is_nested(frame[column])]
-            if nested:
-                note(f"{name}: {', '.join(map(repr, nested))} hold nested values and are left out")
-                frame = frame.drop(columns=nested)
+            frame = _from_parquet(raw, name)
         else:
-            frame = pd.read_csv(
-                io.BytesIO(raw),
-                sep=source.separator,
-                decimal=source.decimal,
-                encoding="utf-8-sig",
-                low_memory=False,
-            )
+            text = csvs.decoded(raw, name, source.encoding)
+            style = csvs.style_of(text, name, source.separator, source.decimal, source.thousands)
+            if not style.usual and source.separator is None:
+                note(f"{name}: {style.sentence()}")
+            source = replace(source, **style._asdict())
+            frame = csvs.read_columns(text, name, style, source.missing or ())
+    except Problem:
+        raise
     except Exception as error:  # what a stranger wrote may be wrong in any way there is
         raise Problem(f"{name} cannot be read as {kind}: {sentence(error)}") from error
     frame.columns = [str(column) for column in frame.columns]
@@ -87,98 +108,64 @@ def _parsed(raw: bytes, name: str, source: Source) -> pd.DataFrame:
         raise Problem(f"{name} has more than one column {repeated[0]!r}; rename them")
     if frame.empty:
         raise Problem(f"{name} has no rows below its header")
+    return _with_numbers(frame, name, source, csvs.number_reader(style))
+
+
+def _from_parquet(raw: bytes, name: str) -> pd.DataFrame:
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        raise Problem(
+            f"{name} is a Parquet file, and reading one needs pyarrow: "
+            "pip install 'scrollmt[parquet]'"
+        ) from None
+    frame = pd.read_parquet(io.BytesIO(raw))
+    if not isinstance(frame.index, pd.RangeIndex):
+        frame = frame.reset_index()
+    mixed = frame.select_dtypes("object").columns
+    nested = [column for column in mixed if _is_nested(frame[column])]
+    if nested:
+        note(f"{name}: {', '.join(map(repr, nested))} hold nested values or bytes and are left out")
+        frame = frame.drop(columns=nested)
     return frame
 
 
 def _is_nested(column: pd.Series) -> bool:
-    return any(isinstance(one, list | dict | np.ndarray) for one in column)
+    return any(isinstance(one, list | dict | np.ndarray | bytes) for one in column)
 
 
-def dated(frame: pd.DataFrame, source: Source) -> pd.DataFrame:
-    """The rows of a series in the order of time, its time column as dates or numbers.
-
-    With ``source.step``, dated rows are put on its grid: a row that the file does not have becomes
-    one of missing values, since only so windows know that they lack it.
-    """
-    if source.time is None:
-        return frame
-    if source.time not in frame:
-        raise Problem(
-            f"{named(source.files[0])} has no time column {source.time!r}; there are "
-            f"{', '.join(map(repr, frame.columns))}"
-        )
-    times = _times(frame[source.time], source)
-    frame = frame.assign(**{source.time: times})
-    if times.isna().any():
-        rows = np.flatnonzero(times.isna())
-        raise Problem(
-            f"{named(source.files[0])}: the time is missing in {len(rows)} rows, first in row "
-            f"{rows[0]}; fill it in or leave the row out"
-        )
-    if not times.is_monotonic_increasing:
-        note(f"{named(source.files[0])} is not in the order of time; it was sorted by time")
-        frame = frame.sort_values(source.time, kind="stable", ignore_index=True)
-    if source.step is None:
-        return frame
-    if not pd.api.types.is_datetime64_any_dtype(frame[source.time].dtype):
-        raise Problem(
-            f"data.step = '{source.step}' needs dates, but {source.time!r} of "
-            f"{named(source.files[0])} holds numbers; leave it out, or give data.time_format"
-        )
-    return _on_grid(frame, source, source.step)
-
-
-def _times(column: pd.Series, source: Source) -> pd.Series:
-    if pd.api.types.is_datetime64_any_dtype(column.dtype):
-        return column
-    if source.time_format is None and pd.api.types.is_numeric_dtype(column.dtype):
-        return column
-    where = f"{named(source.files[0])}: the time column {source.time!r}"
-    wanted = source.time_format or "ISO8601"
-    try:
-        column = column.astype(str).where(column.notna())
-        # Clocks that change between summer and winter time have two offsets in one file.
-        offset = column.str.contains(r"(?:[zZ]|[+-]\d\d:?\d\d)\s*$", regex=True, na=False).any()
-        return pd.to_datetime(column, format=wanted, utc=bool(offset))
-    except Exception as error:
-        found = column.dropna()
-        shown = repr(found.iloc[0]) if len(found) else "nothing"
-        hint = (
-            f"does not follow data.time_format = {wanted!r}"
-            if source.time_format
-            else "holds neither numbers nor dates such as 2021-02-01 05:00; describe it in "
-            "data.time_format, such as '%d.%m.%Y %H:%M'"
-        )
-        raise Problem(f"{where} {hint}; it begins with {shown}") from error
-
-
-def _on_grid(frame: pd.DataFrame, source: Source, step: pd.Timedelta) -> pd.DataFrame:
-    where = named(source.files[0])
-    times = pd.DatetimeIndex(frame[source.time])
-    repeated = np.flatnonzero(times.duplicated())
-    if len(repeated):
-        raise Problem(
-            f"{where}: times occur more than once, first {times[repeated[0]]} "
-            f"({len(repeated)} such rows); keep one row a time"
-        )
-    off = np.flatnonzero((times - times[0]) % step != pd.Timedelta(0))
-    if len(off):
-        raise Problem(
-            f"{where}: {times[off[0]]} is no whole number of steps of {step} after the first "
-            f"time {times[0]} ({len(off)} such rows); correct data.step or those rows"
-        )
-    points = int((times[-1] - times[0]) / step) + 1
-    absent = points - len(times)
-    if absent > _MOST_ROWS_MISSING * points:
-        raise Problem(
-            f"{where} has {len(times)} rows, but from {times[0]} to {times[-1]} there are "
-            f"{points} steps of {step}; correct data.step, or the times"
-        )
-    if not absent:
-        return frame
-    note(f"{where}: {absent} of {points} rows are absent and count as missing values")
-    grid = pd.date_range(times[0], times[-1], freq=step, name=source.time)
-    return frame.set_index(source.time).reindex(grid).reset_index()
+def _with_numbers(
+    frame: pd.DataFrame, name: str, source: Source, to_numbers: Callable[[pd.Series], pd.Series]
+) -> tuple[pd.DataFrame, Source, dict[str, Odd]]:
+    """Columns of text as numbers where they are numbers, what was missing there, what is odd."""
+    columns, markers, odd = {}, {}, {}
+    needed = {column: key for key, column in reversed(source.numbers)}
+    for column, values in frame.items():
+        columns[column] = values
+        if not pd.api.types.is_object_dtype(values) and not pd.api.types.is_string_dtype(values):
+            continue
+        cells = read_cells(values, to_numbers, source.missing)
+        columns[column] = cells.values
+        if cells.markers:
+            markers[str(column)] = cells.markers
+        if cells.odd is None:
+            continue
+        odd[str(column)] = cells.odd
+        if column in needed:
+            marker = json.dumps([cells.odd.cell], ensure_ascii=False)
+            way = f"read them as missing with data.missing = {marker}"
+            if csvs.is_number(cells.odd.cell):
+                way = "say how numbers are written with data.decimal and data.thousands"
+            raise KeyProblem(
+                f"{name}: {cells.odd.sentence(str(column))}, and {needed[column]} needs numbers; "
+                f"correct them, or {way}",
+                f"missing={marker}",
+            )
+    if markers:
+        note(f"{name}: {markers_sentence(markers)}")
+        found = dict.fromkeys(text for texts in markers.values() for text in texts)
+        source = replace(source, missing=tuple(dict.fromkeys([*(source.missing or ()), *found])))
+    return pd.DataFrame(columns, index=frame.index), source, odd
 
 
 def check_target(target: str, *, force: bool, inputs: Sequence[str] = ()) -> None:

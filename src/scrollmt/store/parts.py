@@ -97,10 +97,13 @@ def heads_from_parts(
 def _describe(head: AbstractHead) -> dict[str, Any]:
     # A subclass may override anything, so only the very classes can be rebuilt by name.
     kind = type(head)
-    if kind in (Gaussian, Event, StudentT, Poisson, Count):
+    if kind in (Gaussian, StudentT, Poisson, Count):
         return {"kind": kind.__name__}
-    if kind in (Ordinal, Categorical):
-        return {"kind": kind.__name__, "R": cast(Ordinal | Categorical, head).classes}
+    if kind in (Event, Ordinal, Categorical):
+        of_classes = cast(Event | Ordinal | Categorical, head)
+        size = {} if kind is Event else {"R": of_classes.classes}
+        texts = {} if of_classes.labels is None else {"labels": list(of_classes.labels)}
+        return {"kind": kind.__name__, **size, **texts}
     if kind is Censored:
         limits = cast(Censored, head)
         return {"kind": kind.__name__, "lower": limits.lower, "upper": limits.upper}
@@ -112,7 +115,13 @@ def _head(name: str, stored: dict[str, Any], given: Heads | None) -> AbstractHea
         case {"kind": "Gaussian"}:
             return Gaussian()
         case {"kind": "Event"}:
-            return Event()
+            return Event(labels=stored.get("labels"))
+        case {"kind": "Ordinal" | "Categorical" as kind, "R": int(classes), "labels": list(texts)}:
+            if len(texts) != classes:
+                raise ModelFolderError(
+                    f"task {name!r}: {texts!r:.80} do not name {classes} classes"
+                )
+            return Ordinal(texts) if kind == "Ordinal" else Categorical(texts)
         case {"kind": "Ordinal", "R": int(classes)}:
             return Ordinal(classes)
         case {"kind": "Categorical", "R": int(classes)}:

@@ -111,6 +111,7 @@ class Windowing:
             stride=self.stride_for(len(series), series.step),
             time=time if isinstance(time, str) else None,
             columns=None if columns is None else tuple(columns),
+            timezone=series.timezone,
         )
         return recipe.windows_of(series)
 
@@ -120,6 +121,7 @@ class Recipe:
     """All that a fitted model has to keep in order to read a series again; ``to_dict`` is JSON.
 
     ``anchor`` is the first origin in training and ``stride`` the rows from one origin to the next.
+    The hours of the calendar are those of ``timezone``, whatever zone a new series is given in.
     """
 
     windowing: Windowing
@@ -130,6 +132,7 @@ class Recipe:
     stride: int
     time: str | None = None
     columns: tuple[str, ...] | None = None
+    timezone: str | None = None
 
     @property
     def questions(self) -> dict[str, Observable]:
@@ -271,7 +274,8 @@ class Recipe:
             raise ValueError(
                 f"Time zones differ: this series has {series.time.tz}, the model {self.anchor.tz}."
             )
-        return series
+        # Version 0.1 did not store the zone, and read hours in that of the new series.
+        return series if self.timezone is None else series.in_zone(self.timezone)
 
     def _numbers(
         self, series: Series, with_targets: bool
@@ -291,6 +295,7 @@ class Recipe:
             "stride": self.stride,
             "time": self.time,
             "columns": plain(self.columns),
+            "timezone": self.timezone,
         }
 
     def __repr__(self) -> str:
@@ -300,6 +305,8 @@ class Recipe:
     def from_dict(cls, stored: Mapping[str, Any]) -> Recipe:
         dated = isinstance(stored["step"], str)
         windowing = Windowing(**stored["windowing"])
+        timezone = stored.get("timezone") if dated else None
+        anchor = pd.Timestamp(stored["anchor"]) if dated else stored["anchor"]
         return cls(
             windowing=windowing,
             tasks={
@@ -308,9 +315,10 @@ class Recipe:
             },
             inputs=tuple(input_from_dict(one) for one in stored["inputs"]),
             step=pd.Timedelta(stored["step"]) if dated else stored["step"],
-            anchor=pd.Timestamp(stored["anchor"]) if dated else stored["anchor"],
+            anchor=anchor if timezone is None else anchor.tz_convert(timezone),
             # Version 0.1 wrote the stride into the windowing alone.
             stride=stored.get("stride", windowing.stride),
             time=stored["time"],
             columns=None if stored["columns"] is None else tuple(stored["columns"]),
+            timezone=timezone,
         )
