@@ -181,6 +181,16 @@ def test_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found("fit", "-", "--check", given=printed)["windows"]["train"] > 50
 
 
+def test_names_with_controls_never_reach_the_terminal(tmp_path: Path) -> None:
+    sly = "x\x9b2Jy\u202e"
+    series(600).rename(columns={"x": sly}).to_csv(tmp_path / "data.csv", index=False)
+    printed = done("init", tmp_path / "data.csv", "-o", "-", "--column", sly)
+    assert not [one for one in printed if not (one.isprintable() or one == "\n")]
+    config = parse_config(printed.encode(), "config", tmp_path)
+    assert isinstance(config.task, Questions)
+    assert sly in dict(config.columns).values()
+
+
 def test_what_is_there_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     series(600).to_csv("data.csv", index=False)

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from helpers import unguarded
+from scrollmt.cutting import tasks_of
 from scrollmt.heads import Event, Gaussian, Ordinal
 from scrollmt.inputs import Input, calendar, current, lags, one_hot
 from scrollmt.observables import Bands, Observable, at_lead, over_window
@@ -633,3 +634,8 @@ def test_inputs_of_a_wrong_type_are_told_in_one_sentence(inputs: Any, message: s
     cut_unguarded = inspect.unwrap(Windowing.cut)
     with pytest.raises(ValueError, match=message):
         cut_unguarded(Windowing(history=2, lead=1), table(), QUESTIONS, inputs)
+
+
+def test_a_question_without_a_name_is_told_in_one_sentence() -> None:
+    with pytest.raises(ValueError, match="Questions are a mapping from names"):
+        inspect.unwrap(tasks_of)(at_lead("x"), None, 1)

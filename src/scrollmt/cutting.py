@@ -32,6 +32,11 @@ def tasks_of(
     questions: Mapping[str, Observable], leads: Sequence[int] | None, lead: int
 ) -> dict[str, Question]:
     """One task a question at ``lead``; where ``leads`` are given, one a question and lead."""
+    if not isinstance(questions, Mapping):
+        raise ValueError(
+            f"Questions are a mapping from names, such as {{'state': at_lead('x')}}, not a "
+            f"{type(questions).__name__}."
+        )
     if not questions:
         raise ValueError("At least one question is needed, such as {'state': at_lead('x')}.")
     for name, asked in questions.items():

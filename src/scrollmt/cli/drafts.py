@@ -180,7 +180,7 @@ def common(held_out: str, validation: float, test: float, belief: str = "diag") 
         f"test = {test:g}  # 0 keeps none back, and trains what was chosen again on all rows",
         "",
         "[model]",
-        'preset = "default"  # or "paper", the published protocol',
+        'preset = "default"  # or "quick", a first look; or "paper", the published protocol',
         f'belief = "{belief}"  # the covariance of the last layer: none, diag or full',
         "seed = 0",
         "ensemble = 1  # so many fits are mixed",
@@ -213,8 +213,9 @@ def listed(texts: Iterable[str]) -> str:
 
 
 def quoted(text: str) -> str:
-    """A TOML string; JSON's own escapes but for DEL, which TOML does not allow bare."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", r"\u007f")
+    """A TOML string; what cannot be printed is escaped, and so never reaches a terminal."""
+    plain = json.dumps(text, ensure_ascii=False)
+    return "".join(one if one.isprintable() else rf"\U{ord(one):08x}" for one in plain)
 
 
 def _length(step: pd.Timedelta) -> str:
