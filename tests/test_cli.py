@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -77,8 +78,12 @@ def test_fit_writes_a_folder_that_python_reads(fitted_series: Path) -> None:
     assert model.recipe_ is not None
     # The same answer from the library, with nothing of the command line in between.
     frame = series().set_index("time").asfreq("h").reset_index()
-    answer = model.forecast(frame)
+    with warnings.catch_warnings():
+        # A model of so few steps may contradict itself, which it says.
+        warnings.simplefilter("ignore")
+        answer = model.forecast(frame)
     stated = found("forecast", fitted_series / "model", fitted_series / "series.csv")
+    assert stated["notices"] == list(answer.notices)
     assert stated["t"] == answer.t.isoformat() == "2023-01-10T23:00:00"
     assert stated["tasks"]["level"]["median"] == answer.to_frame()["median"]["level"]
     assert stated["tasks"]["level"]["units"] == "ug/m3"
@@ -522,9 +527,9 @@ def test_a_series_with_a_stride_in_step_with_the_day_keeps_to_its_hours(tmp_path
     # The newest hour of the series is none of them.
     said = run("forecast", model, data)
     assert "the fit learned from origins every 6 h from 2023-01-01 03:00:00 alone" in said.stderr
-    notices = found("forecast", model, data)["notices"]
-    assert len(notices) == 1
-    assert found("forecast", model, data, "--on-grid")["notices"] == []
+    off_grid = "learned from origins"
+    assert sum(off_grid in one for one in found("forecast", model, data)["notices"]) == 1
+    assert off_grid not in str(found("forecast", model, data, "--on-grid")["notices"])
 
 
 def test_a_forecast_of_many_leads_is_readable_on_a_narrow_terminal(tmp_path: Path) -> None:

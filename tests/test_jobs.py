@@ -14,12 +14,11 @@ import pytest
 from scipy.stats import norm
 
 from helpers import assert_same_bits, draw_belief
-from scrollmt import portfolio
+from scrollmt import batches
 from scrollmt.arms import ARMS, questions
 from scrollmt.backbone import PAPER_BACKBONES
 from scrollmt.forecaster import Forecaster
 from scrollmt.heads import Gaussian
-from scrollmt.intake import Scales
 from scrollmt.likelihoods.student import StudentT
 from scrollmt.model import Model, Task
 from scrollmt.paper import jobs
@@ -29,6 +28,7 @@ from scrollmt.paper.probes.registry import PROBES, probe
 from scrollmt.paper.problems import problem
 from scrollmt.paper.protocol import PROTOCOL as PAPER_PROTOCOL
 from scrollmt.paper.protocol import Protocol
+from scrollmt.scaling import Scales
 from small import TINY
 from tiny_jobs import FIRST, PROTOCOL, TEST, TRAIN, VALID, outcome, registered
 
@@ -138,7 +138,7 @@ def test_a_job_trains_what_a_forecaster_with_the_papers_preset_trains(
         validation=parts[1],
         seed=FIRST,
     )
-    its = given_to_fit(monkeypatch, portfolio, lambda: model.fit(*parts[0]))
+    its = given_to_fit(monkeypatch, batches, lambda: model.fit(*parts[0]))
     assert_same_bits(mine["models"], its["models"])
     for part in ("train", "valid"):
         # A forecaster's runs share their windows; those of a job have their own.

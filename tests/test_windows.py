@@ -349,12 +349,25 @@ def test_take_keeps_windows_whole() -> None:
     assert len(windows.take(windows.Y["event"] == 1)) == windows.Y["event"].sum()
 
 
+def test_windows_that_share_target_hours_have_an_embargo_by_default() -> None:
+    for stride, held in ((24, 0), (23, "auto"), (None, "auto")):
+        windows = Windowing(history=24, lead=24, stride=stride).cut(
+            table(24 * 40), {"s": at_lead("x")}
+        )
+        for found, wanted in (
+            (windows.chronological_split(), windows.chronological_split(embargo=held)),
+            (windows.rolling_origins()[0], windows.rolling_origins(embargo=held)[0]),
+        ):
+            np.testing.assert_array_equal(found.train, wanted.train)
+        assert (windows.leaks(windows.chronological_split())["targets"] == 0).all()
+
+
 def test_auto_embargo_leaves_no_shared_hour() -> None:
     windows = Windowing(history=24, lead=24, stride=24).cut(table(24 * 80), {"s": at_lead("x")})
     for plain, held in [
-        (windows.chronological_split(embargo=0), windows.chronological_split()),
-        (windows.random_split(1, embargo=0), windows.random_split(1)),
-        (windows.rolling_origins(embargo=0)[0], windows.rolling_origins()[0]),
+        (windows.chronological_split(), windows.chronological_split(embargo="auto")),
+        (windows.random_split(1), windows.random_split(1, embargo="auto")),
+        (windows.rolling_origins()[0], windows.rolling_origins(embargo="auto")[0]),
     ]:
         assert windows.leaks(plain)[["history", "targets"]].to_numpy().sum() > 0
         assert windows.leaks(held)[["history", "targets"]].to_numpy().sum() == 0

@@ -135,20 +135,24 @@ class Windows:
         return Parts(*(labelled.take(part) for part in split))
 
     def chronological_split(
-        self, fractions: Sequence[float] = PAPER_FRACTIONS, *, embargo: Embargo = "auto"
+        self, fractions: Sequence[float] = PAPER_FRACTIONS, *, embargo: Embargo | None = None
     ) -> Split:
         """``splits.chronological_split``. ``embargo`` counts strides; "auto" is the shortest time
-        after which no part's history holds target hours of another part. Without an embargo
-        windows that overlap share target hours, and the test score is too good."""
+        after which no part's history holds target hours of another part. By default it is "auto"
+        where windows share target hours, whose test score would be too good, and else 0."""
         return splits.chronological_split(len(self), fractions, **self._embargo(embargo))
 
     def random_split(
-        self, seed: int, fractions: Sequence[float] = PAPER_FRACTIONS, *, embargo: Embargo = "auto"
+        self,
+        seed: int,
+        fractions: Sequence[float] = PAPER_FRACTIONS,
+        *,
+        embargo: Embargo | None = None,
     ) -> Split:
         """``splits.random_split``, with ``embargo`` as in ``chronological_split``."""
         return splits.random_split(len(self), seed, fractions, **self._embargo(embargo))
 
-    def rolling_origins(self, origins: int = 5, *, embargo: Embargo = "auto") -> list[Split]:
+    def rolling_origins(self, origins: int = 5, *, embargo: Embargo | None = None) -> list[Split]:
         """``splits.rolling_origins``, with ``embargo`` as in ``chronological_split``."""
         return splits.rolling_origins(len(self), origins, **self._embargo(embargo))
 
@@ -158,8 +162,10 @@ class Windows:
         shared = splits.shared_hours(split, self.rows, windowing.history, max(windowing.each_lead))
         return pd.DataFrame(shared)
 
-    def _embargo(self, embargo: Embargo) -> dict[str, Any]:
+    def _embargo(self, embargo: Embargo | None) -> dict[str, Any]:
         windowing = self.recipe.windowing
+        if embargo is None:
+            embargo = "auto" if self.overlap > 1 else 0
         if isinstance(embargo, str) and embargo != "auto":
             raise ValueError(f"embargo is a number of windows or 'auto', got {embargo!r}.")
         clean = windowing.history + max(windowing.each_lead) - 1
