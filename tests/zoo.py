@@ -175,6 +175,14 @@ def pipes() -> Content:
     return hourly().to_csv(index=False, sep="|")
 
 
+@case(writes=('separator = " "', 'time = ["YR", "MNTH", "DY", "HR"]'))
+def columns_of_spaces() -> Content:
+    frame = hourly()
+    at = frame["time"].dt
+    parts = {"YR": at.year, "MNTH": at.month, "DY": at.day, "HR": at.hour}
+    return pd.DataFrame(parts).assign(load=frame["load"]).to_string(index=False)
+
+
 @case(between=(20_000.0, 80_000.0), writes=('decimal = ","', 'thousands = "."'))
 def german_thousands() -> Content:
     frame = hourly()

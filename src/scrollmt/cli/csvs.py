@@ -22,6 +22,8 @@ import pandas as pd
 from scrollmt.cli.shell import KeyProblem, Problem, sentence
 
 SEPARATORS = (",", ";", "\t", "|")
+# Stands for any number of them.
+SPACES = " "
 # Characters; decisions are made on the first part of a long file.
 _SAMPLE = 500_000
 _MOSTLY = 0.8
@@ -75,7 +77,9 @@ def decoded(raw: bytes, name: str, encoding: str | None) -> str:
 
 def rows_of(text: str, separator: str) -> Iterator[list[str]]:
     """The records of a text, without blank lines."""
-    return filter(None, csv.reader(io.StringIO(text, newline=None), delimiter=separator))
+    lines = io.StringIO(text, newline=None)
+    spaced = separator == SPACES
+    return filter(None, csv.reader(lines, delimiter=separator, skipinitialspace=spaced))
 
 
 def read_columns(text: str, name: str, style: Style, missing: Sequence[str]) -> pd.DataFrame:
@@ -100,6 +104,7 @@ def read_columns(text: str, name: str, style: Style, missing: Sequence[str]) -> 
             io.StringIO(text),
             sep=style.separator,
             decimal=style.decimal,
+            skipinitialspace=style.separator == SPACES,
             header=0,
             names=names,
             keep_default_na=False,
@@ -159,8 +164,19 @@ def _separator(sample: str, name: str) -> str:
             "which as data.separator",
             f'separator="{found[0]}"',
         )
+    if not found and _in_columns_of_spaces(sample):
+        return SPACES
     # A single column: any separator that does not occur in it.
     return found[0] if found else next((one for one in SEPARATORS if one not in sample), ",")
+
+
+def _in_columns_of_spaces(sample: str) -> bool:
+    """Whether every line has as many words as the first, and most below it are numbers."""
+    header, *rows = [line.split() for line in sample.splitlines() if line.strip()] or [[]]
+    if len(header) < 2 or not rows or any(len(row) != len(header) for row in rows):
+        return False
+    cells = list(chain.from_iterable(rows))
+    return sum(map(is_number, cells)) > _MOSTLY * len(cells)
 
 
 def _sampled(sample: str, separator: str) -> list[list[str]]:

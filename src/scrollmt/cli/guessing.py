@@ -26,10 +26,10 @@ _FORMATS = tuple(f"{day}{clock}" for day in _DAYS for clock in _CLOCKS)
 _COMPACT = {8: "%Y%m%d", 10: "%Y%m%d%H", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
 # What columns that are part of a date are called.
 _CALENDAR = (
-    {"year", "jahr", "yyyy"},
-    {"month", "monat", "mm"},
-    {"day", "tag", "dd"},
-    {"hour", "stunde", "hh"},
+    {"year", "jahr", "yyyy", "yr"},
+    {"month", "monat", "mm", "mnth"},
+    {"day", "tag", "dd", "dy"},
+    {"hour", "stunde", "hh", "hr"},
     {"minute"},
 )
 _CLOCK_NAMES = {"time", "hour", "clock", "zeit", "uhrzeit", "stunde"}
