@@ -349,19 +349,6 @@ def test_take_keeps_windows_whole() -> None:
     assert len(windows.take(windows.Y["event"] == 1)) == windows.Y["event"].sum()
 
 
-def test_windows_that_share_target_hours_have_an_embargo_by_default() -> None:
-    for stride, held in ((24, 0), (23, "auto"), (None, "auto")):
-        windows = Windowing(history=24, lead=24, stride=stride).cut(
-            table(24 * 40), {"s": at_lead("x")}
-        )
-        for found, wanted in (
-            (windows.chronological_split(), windows.chronological_split(embargo=held)),
-            (windows.rolling_origins()[0], windows.rolling_origins(embargo=held)[0]),
-        ):
-            np.testing.assert_array_equal(found.train, wanted.train)
-        assert (windows.leaks(windows.chronological_split())["targets"] == 0).all()
-
-
 def test_auto_embargo_leaves_no_shared_hour() -> None:
     windows = Windowing(history=24, lead=24, stride=24).cut(table(24 * 80), {"s": at_lead("x")})
     for plain, held in [
@@ -556,6 +543,9 @@ def test_windows_that_overlap_are_split_with_an_embargo() -> None:
     assert windows.recipe.stride == 1
     for split in (windows.chronological_split(), *windows.rolling_origins()):
         assert windows.leaks(split)[["history", "targets"]].to_numpy().sum() == 0
+    # Without shared target hours nothing is left out, as in the paper.
+    apart = Windowing(history=6, lead=24, stride=24).cut(table(24 * 40), {"s": at_lead("x")})
+    assert sum(map(len, apart.chronological_split())) == len(apart)
     # Random parts of overlapping windows know each other's answers, and are refused.
     with pytest.raises(ValueError, match="embargo of 29 leaves 0 of"):
         windows.random_split(0)
