@@ -93,6 +93,16 @@ def test_fit_writes_a_folder_that_python_reads(fitted_series: Path) -> None:
     assert max(chances, key=lambda name: chances[name]) == stated["tasks"]["band"]["band"]
 
 
+@pytest.mark.parametrize("start", [[[]], 5, {}, "soon"])
+def test_a_fit_that_ends_at_no_time_is_refused(
+    start: Any, fitted_series: Path, tmp_path: Path
+) -> None:
+    model = shutil.copytree(fitted_series / "model", tmp_path / "model")
+    facts = json.loads((model / "fit.json").read_text())
+    (model / "fit.json").write_text(json.dumps(facts | {"new_from": start}))
+    assert "new_from" in refused("evaluate", model, fitted_series / "series.csv")
+
+
 def test_evaluate_scores_only_what_the_fit_has_not_seen(fitted_series: Path) -> None:
     facts = json.loads((fitted_series / "model" / "fit.json").read_text())
     seen = facts["windows"]

@@ -180,10 +180,11 @@ def _unseen(stored: Stored, windows: Windows, file: str, digests: list[str]) -> 
     same_file = digests == stored.facts.get("sha256")
     if stored.source(file).time is None and not same_file:
         return windows  # row numbers of another file say nothing
+    dated = isinstance(windows.t, pd.DatetimeIndex)
+    if not isinstance(start, str if dated else int | float):
+        raise Problem(f"{Path(stored.folder) / FACTS}: new_from is no time: {start!r}")
     with about(f"{Path(stored.folder) / FACTS}: new_from"):
-        if isinstance(windows.t, pd.DatetimeIndex):
-            start = pd.Timestamp(start)
-        fresh = np.flatnonzero(np.asarray(windows.t >= start))
+        fresh = np.flatnonzero(np.asarray(windows.t >= (pd.Timestamp(start) if dated else start)))
     return windows.take(_some(fresh, len(windows), file))
 
 
