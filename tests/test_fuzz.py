@@ -4,11 +4,10 @@ Whatever a command is given, it ends with status 0, or with 2 and one sentence; 
 was there before is there afterwards, byte for byte. A case is its number: the same changes come
 back wherever it runs. The few here take seconds; for as long as you like, from fresh cases on:
 
-    SCROLLMT_FUZZ_SECONDS=600 SCROLLMT_FUZZ_FROM=100000 pytest tests/test_fuzz.py
+    SCROLLMT_FUZZ_SECONDS=600 SCROLLMT_FUZZ_FROM=100000 pytest -s tests/test_fuzz.py
 """
 
 import io
-import itertools
 import json
 import os
 import shutil
@@ -41,9 +40,13 @@ CELLS = ("", "x", "nan", "inf", "-inf", "1e308", "-5", "0", "True", "2023-01-01 
 def cases(count: int) -> Iterator[int]:
     """Numbers of cases: a few, or as many as fit into the time given for a longer run."""
     if not SECONDS:
-        return iter(range(FROM, FROM + count))
-    end = time.monotonic() + SECONDS / 3
-    return itertools.takewhile(lambda _: time.monotonic() < end, itertools.count(FROM))
+        yield from range(FROM, FROM + count)
+        return
+    number, end = FROM, time.monotonic() + SECONDS / 3
+    while time.monotonic() < end:
+        yield number
+        number += 1
+    print(f"{number - FROM} cases")
 
 
 @pytest.fixture(scope="module")
