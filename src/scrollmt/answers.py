@@ -36,7 +36,7 @@ class Forecast:
     - ``window``: what was read, as ``Windows`` of length one; ``window.dropped`` lists later
       origins that had to be passed over because of missing values.
     - ``laws``: the law of each task, on the scale of its question.
-    - ``notices``: sentences on what speaks against trusting this forecast.
+    - ``notices``: reasons not to trust this forecast, one sentence each.
     """
 
     window: Windows

@@ -1,4 +1,4 @@
-"""Laws at new windows: the members who speak for a task, mixed, in the user's units.
+"""Laws at new windows: the ensemble members selected for a task, mixed, in the user's units.
 
     x ──▶ (mean, var) by member ──▶ laws of offset + scale * y by member ──▶ mixed by task
 
@@ -32,7 +32,7 @@ def laws(
     scales: Scales,
     x: np.ndarray,
 ) -> Laws:
-    """The law of every task at standardised inputs `(N, D)`, by those who speak for it."""
+    """The law of every task at standardised inputs `(N, D)`, mixed over its selected members."""
     spoken: dict[str, list[Law]] = {name: [] for name in tasks}
     coupled: dict[tuple[str, ...], list[JointLaw]] = {}
     for number, member in enumerate(members):

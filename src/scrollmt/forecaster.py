@@ -93,7 +93,7 @@ class Forecaster(AbstractEstimator):
     members_ : list of Model
         The fitted models, in standardised units; `model_` has the lowest validation NLL.
     committee_ : mapping of name to indices
-        Which members speak for a task; their laws are mixed.
+        Which members are selected for a task; their laws are mixed.
     scales_ : Scales
         Means and standard deviations of the training part, which lead to standardised units.
     candidates_ : DataFrame

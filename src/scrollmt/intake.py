@@ -317,7 +317,7 @@ def check_learnable(
 
 
 def check_validation(weights: Mapping[str, np.ndarray]) -> None:
-    """The validation part can judge: at least one task has a label there."""
+    """Validation has at least one label."""
     blind = [name for name, weight in weights.items() if not (weight > 0).any()]
     if len(blind) == len(weights):
         raise ValueError(

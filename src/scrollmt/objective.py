@@ -1,4 +1,4 @@
-r"""The composed objective: log scores of every task plus one prior overlap a task.
+r"""The composed objective: log scores of every task plus one prior term per task.
 
 $$F_\text{MT} = \sum_k \Bigl[-\sum_n w_{kn} \log m_{k,n}(y_n^{(k)})
   - \log \int p_{\alpha_k}(w)\, q_k(w)\, dw\Bigr]$$

@@ -250,7 +250,7 @@ def _step(times: pd.Index) -> Any:
         odd = np.flatnonzero(~np.isclose(steps, usual, rtol=1e-6, atol=0.0)) + 1
     if len(odd):
         raise ValueError(
-            f"The step is {usual} but not on the way to {_some(times, odd)}. A missing hour is a "
+            f"The time step changes at {_some(times, odd)} (expected {usual}). A missing hour is a "
             "row of missing values, not a missing row: frame.asfreq(...) makes it one."
         )
     return usual if isinstance(times, pd.DatetimeIndex) else usual.item()

@@ -167,7 +167,7 @@ def forecast(
 def evaluate(model: ModelFolder, data: DataFile, all_: All = False, json: Json = False) -> None:
     """Score a model on data with known answers: NLL and what else suits each task.
 
-    Windows that the fit has seen are left out where they can be told.
+    Training windows are excluded when they can be identified.
     """
     from scrollmt.cli import verbs
 
@@ -192,7 +192,7 @@ def report(
 ) -> None:
     """Write one HTML page on a model: a card, scores with uncertainty, and the diagnostics.
 
-    Windows that the fit has seen are left out where they can be told.
+    Training windows are excluded when they can be identified.
     """
     from scrollmt.cli import reporting
 

@@ -1,4 +1,4 @@
-r"""Do the laws keep their word? PIT, coverage, reliability, spread against error.
+r"""Calibration: PIT, coverage, reliability, spread against error.
 
 Bands show where the marks of a calibrated law lie with probability `confidence`, bin by bin,
 for independent windows:

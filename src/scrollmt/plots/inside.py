@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 def variance_split(law: Law, *, x: Any = None, ax: Axes | None = None) -> Axes:
     """Predictive variance of each window, parted into noise and belief.
 
-    Without `x` the windows stand in order of their variance. Where several members speak for a
-    task, their disagreement counts as belief.
+    Without `x` the windows stand in order of their variance. Where a task has several selected
+    members, their disagreement counts as belief.
     """
     noise, belief = getattr(law, "noise_var", None), getattr(law, "belief_var", None)
     if noise is None or belief is None:
@@ -63,7 +63,7 @@ def variance_split(law: Law, *, x: Any = None, ax: Axes | None = None) -> Axes:
 
 
 def effective_weights(model: Forecaster, X: Any) -> dict[str, np.ndarray]:
-    """The weight of each task at each window, (N,), averaged over the members who speak for it.
+    """The weight of each task at each window, (N,), averaged over the members selected for it.
 
     Only tasks with a closed form: Gaussian, events and ordered classes.
     """
