@@ -3,7 +3,7 @@
 import inspect
 import json
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -350,7 +350,9 @@ def test_take_keeps_windows_whole() -> None:
 
 
 def test_windows_that_share_target_hours_have_an_embargo_by_default() -> None:
-    for stride, held in ((24, 0), (23, "auto"), (None, "auto")):
+    cases: list[tuple[int | None, int | Literal["auto"]]]
+    cases = [(24, 0), (23, "auto"), (None, "auto")]
+    for stride, held in cases:
         windows = Windowing(history=24, lead=24, stride=stride).cut(
             table(24 * 40), {"s": at_lead("x")}
         )
