@@ -5,7 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-PYTEST := $(BIN)/python -m pytest -q -n 2 --dist loadfile
+# Files are handed out in the order given here, so that a long one does not come last.
+PYTEST := $(BIN)/python -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reorder
 # Half of a first run of the tests would be spent in LLVM, on programs that run for a second. XLA's
 # older way compiles faster, to the same values up to rounding; only the commands of the guide are
 # compiled as users compile them, and whatever is run by pytest itself. Tests that train for long
@@ -14,27 +15,41 @@ PYTEST := $(BIN)/python -m pytest -q -n 2 --dist loadfile
 QUICKLY := --xla_cpu_use_fusion_emitters=false --xla_llvm_disable_expensive_passes=true
 LONG := $(wildcard $(patsubst %,tests/test_%.py,docs guide_commands cli* corpora_* backtests))
 SHORT := $(filter-out $(LONG),$(wildcard tests/test_*.py))
+# The way of the data, from numerics to a fitted forecaster.
+CORE := $(patsubst %,tests/test_%.py,forecaster heads beliefs windows scores model objective \
+	predictive observables splits numerics labels architecture)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test browser docs lint format clean
+.PHONY: help install demo quick test browser docs lint format clean
 
 help:
+	@echo "make install create .venv with the package and all that the other targets need"
 	@echo "make demo    draw a corpus, fit the default model, print its scores, draw a picture"
-	@echo "make test    lint, type check and run the tests"
+	@echo "make quick   lint, type check and run the core tests, within a minute once compiled"
+	@echo "make test    lint, type check and run all tests; says which it leaves out"
 	@echo "make browser install Chromium for the tests of pages, where there is none"
 	@echo "make docs    build the documentation into the folder site, strictly"
 	@echo "make lint    ruff and mypy only"
 	@echo "make format  let ruff rewrite what it can"
 	@echo "make clean   remove .venv, caches and what the commands wrote"
 
+install: $(INSTALLED)
+
 demo: $(INSTALLED)
 	@$(BIN)/scrollmt demo
 
-test: lint browser
+quick: lint
+	XLA_FLAGS="$(QUICKLY) --xla_backend_optimization_level=0" \
+		$(PYTEST) -m "not (slow or browser or cluster or site)" $(CORE)
+
+# Without a browser its tests are left out, and named at the end; with SCROLLMT_REQUIRE_BROWSER set
+# in the environment they fail.
+test: lint
 	XLA_FLAGS="$(QUICKLY) --xla_backend_optimization_level=1" $(PYTEST) $(LONG)
 	XLA_FLAGS="$(QUICKLY) --xla_backend_optimization_level=0" $(PYTEST) $(SHORT)
 
-# The tests of pages drive a real browser. Nothing happens where one is found.
+# The tests of pages drive a real browser. Nothing happens where one is found; no other target
+# installs a package of the system.
 browser: $(INSTALLED)
 	@$(BIN)/python tests/browser.py
 

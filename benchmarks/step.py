@@ -1,6 +1,7 @@
 """One training step with validation score against the floor, per run in a batch of ten.
 
     python benchmarks/step.py
+    python benchmarks/step.py --json step.json    # the ratios, for benchmarks/alarm.py
 
 The batch goes through the step as `fit` lets it go: `full` beliefs in parts of one run a core, and
 once more as one batch for comparison.
@@ -16,6 +17,8 @@ and added, with the gradients that JAX derives.
 from __future__ import annotations
 
 import argparse
+import json
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -77,6 +80,7 @@ def plain_products_loop(factors: jax.Array, psi: jax.Array) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--json", type=Path, help="write the ratios to the floor to this file")
     options = parser.parse_args()
     print(machine(), flush=True)
     rng = np.random.default_rng(0)
@@ -109,6 +113,10 @@ def main() -> None:
         times = ratio(seconds, name, "floor")
         print(f"{name:20s} {low:.3f} ms a run (median {middle:.3f})   x floor {times}", flush=True)
     lowest = {name: float(values.min()) for name, values in seconds.items()}
+    if options.json is not None:
+        ratios = {f"{b} {n}": round(lowest[f"{b} {n}"] / lowest["floor"], 3) for n, b in cells}
+        text = json.dumps({"machine": machine(), "times the floor": ratios}, indent=2)
+        options.json.write_text(text + "\n")
     for (backbone, belief), most in TARGETS.items():
         got = lowest[f"{belief} {backbone}"] / lowest["floor"]
         print(f"{belief} {backbone}: {got:.2f} times the floor, wanted at most {most:g}")

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from jaxtyping import install_import_hook
 
+import browser
+
 # Set before anything imports matplotlib, and inherited by the tests' own subprocesses.
 os.environ["MPLBACKEND"] = "Agg"
 
@@ -43,3 +45,13 @@ def _jax_settings_are_not_leaked() -> Iterator[None]:
     for name in changed:
         jax.config.update(name, before[name])
     assert not changed, f"the test left JAX settings behind: {changed}"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Without a browser its tests are left out, unless `SCROLLMT_REQUIRE_BROWSER` is set."""
+    if item.get_closest_marker("browser") and not os.environ.get("SCROLLMT_REQUIRE_BROWSER"):
+        try:
+            browser.find()
+        except browser.NoBrowserError as missing:
+            pytest.skip(f"{missing}; `make browser` installs one")

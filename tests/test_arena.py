@@ -99,6 +99,7 @@ def test_a_second_driver_is_turned_away_before_it_computes(tmp_path: Path) -> No
     assert calls(tmp_path / "diary") == []
 
 
+@pytest.mark.cluster
 def test_a_killed_dask_worker_costs_nothing(tmp_path: Path) -> None:
     diary = tmp_path / "diary"
     jobs = sweep(diary, 6, arm2="waits")

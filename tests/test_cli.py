@@ -41,6 +41,7 @@ def fitted_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_demo_prints_a_table_and_draws_a_picture(tmp_path: Path) -> None:
     arguments = ["demo", "--out", str(tmp_path / "d"), "--windows", "300", "--seed", "1"]
     output = done(*arguments)

@@ -29,6 +29,8 @@ from scrollmt.paper.jobs import Job, Outcome
 from scrollmt.paper.records import Records
 from sweeps import calls, execute, sweep, wait_for
 
+pytestmark = pytest.mark.cluster
+
 Start = Callable[..., tuple[subprocess.Popen, Path]]
 
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 # 301 windows do not divide by two, so a row of weight zero is added on the way.
 SCRIPT = """
@@ -70,6 +71,7 @@ def free_port() -> int:
         return s.getsockname()[1]
 
 
+@pytest.mark.slow
 def test_two_devices_and_two_processes_give_the_result_of_one(tmp_path: Path) -> None:
     port = str(free_port())
     processes = {

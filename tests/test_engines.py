@@ -36,6 +36,7 @@ def drained(jobs: list[Job], engine: str) -> tuple[dict[Job, str], BaseException
     return done, None
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("engine", ["processes", "dask", "tcp"])
 def test_every_engine_gives_what_this_process_gives(
     engine: str, tmp_path: Path, cluster: LocalCluster
@@ -85,6 +86,7 @@ def test_a_worker_process_that_dies_is_reported(tmp_path: Path) -> None:
     assert "ou arm1 tanh: a worker process died" in str(fault)
 
 
+@pytest.mark.cluster
 def test_a_job_that_kills_dask_workers_takes_no_other_with_it(
     tmp_path: Path, cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,8 @@ from commands import QUICK, done, run, write_series, write_table
 from scrollmt.cli.config import parse_config
 from scrollmt.store.folder import DESCRIPTION, TENSORS, _digest
 
+pytestmark = pytest.mark.slow
+
 SECONDS = float(os.environ.get("SCROLLMT_FUZZ_SECONDS", "0"))
 FROM = int(os.environ.get("SCROLLMT_FUZZ_FROM", "0"))
 Random = np.random.Generator

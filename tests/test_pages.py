@@ -92,6 +92,7 @@ def right_edge(reader: browser.Browser, box: str, path: Path) -> np.ndarray:
     return imread(path)[top + 2 : bottom - 2, right - 2, :3]
 
 
+@pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_table_that_goes_on_shows_it_at_its_edge(scheme: str, tmp_path: Path) -> None:
     wide = pages.table(pd.DataFrame({f"column {n}": ["a word", ""] for n in range(9)}))

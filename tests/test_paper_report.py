@@ -114,6 +114,7 @@ def test_every_table_and_figure_has_a_caption_below_it(written: Path) -> None:
     assert "<tfoot>" not in page
 
 
+@pytest.mark.browser
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_the_page_opens_filters_and_fits(written: Path, width: int, scheme: str) -> None:
     with browser.served(written) as address, browser.browser() as page:

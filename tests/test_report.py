@@ -83,6 +83,7 @@ def chromium() -> Iterator[browser.Browser]:
 # In a browser
 
 
+@pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_page_opens_without_complaint_or_request_and_shows_all(
@@ -114,6 +115,7 @@ def test_the_page_opens_without_complaint_or_request_and_shows_all(
     assert inside == []
 
 
+@pytest.mark.browser
 def test_light_and_dark_follow_the_reader(site: Any, chromium: browser.Browser) -> None:
     address, _ = site
     seen = {}
@@ -133,6 +135,7 @@ def test_light_and_dark_follow_the_reader(site: Any, chromium: browser.Browser) 
     assert min(seen["dark"][1:]) > 600
 
 
+@pytest.mark.browser
 def test_search_and_menu_filter_the_rows(site: Any, chromium: browser.Browser) -> None:
     address, _ = site
     chromium.open(address)
@@ -158,6 +161,7 @@ def test_search_and_menu_filter_the_rows(site: Any, chromium: browser.Browser) -
     assert chromium.run(rows) == everything
 
 
+@pytest.mark.browser
 def test_text_of_pictures_can_be_selected(site: Any, chromium: browser.Browser) -> None:
     address, _ = site
     chromium.open(address)
@@ -169,6 +173,7 @@ def test_text_of_pictures_can_be_selected(site: Any, chromium: browser.Browser) 
     assert "promised share" in chosen
 
 
+@pytest.mark.browser
 def test_names_of_tasks_are_text_and_nothing_more(site: Any, chromium: browser.Browser) -> None:
     address, _ = site
     chromium.open(address)
@@ -181,6 +186,7 @@ def test_names_of_tasks_are_text_and_nothing_more(site: Any, chromium: browser.B
     assert len(ids) == len(set(ids))
 
 
+@pytest.mark.browser
 def test_the_contents_lead_to_every_section(site: Any, chromium: browser.Browser) -> None:
     address, _ = site
     chromium.open(address)
@@ -192,6 +198,7 @@ def test_the_contents_lead_to_every_section(site: Any, chromium: browser.Browser
     assert chromium.run("return document.querySelector('main h2').textContent") == "Model card"
 
 
+@pytest.mark.browser
 def test_screenshots_show_a_whole_page(
     site: Any, chromium: browser.Browser, tmp_path: Path
 ) -> None:
@@ -203,6 +210,8 @@ def test_screenshots_show_a_whole_page(
     assert (wide, high) == (390, chromium.run("return document.documentElement.scrollHeight"))
 
 
+@pytest.mark.slow
+@pytest.mark.browser
 def test_many_leads_are_one_section_a_question_on_a_page_of_bounded_height(
     many_leads: Any, chromium: browser.Browser, tmp_path: Path
 ) -> None:

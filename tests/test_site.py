@@ -20,6 +20,8 @@ from browser import browser, served
 from scrollmt import plots, report
 from test_architecture import ROOMS
 
+pytestmark = pytest.mark.site
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 CONFIG = ROOT / "mkdocs.yml"
@@ -245,6 +247,7 @@ def test_the_strict_build_names_what_is_wrong(tmp_path: Path) -> None:
         assert fault in done.stderr, f"{fault} is not reported:\n{done.stderr}"
 
 
+@pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pictures_suit_the_theme_of_the_page(site: Path, scheme: str, tmp_path: Path) -> None:
     with served(site) as address, browser() as reader:
@@ -277,6 +280,7 @@ def test_the_readme_has_its_picture_for_both_themes() -> None:
     assert 'media="(prefers-color-scheme: dark)"' in picture
 
 
+@pytest.mark.browser
 def test_pages_work_in_a_browser(site: Path) -> None:
     with served(site) as address, browser() as reader:
         for width, scheme in ((1280, "light"), (390, "dark")):

@@ -45,6 +45,7 @@ def test_a_file_that_will_not_do_is_refused_in_one_sentence(name: str, tmp_path:
     assert list(tmp_path.iterdir()) == [data]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GOOD)
 def test_a_file_is_read_fitted_and_forecast(name: str, tmp_path: Path) -> None:
     one = GOOD[name]
