@@ -16,7 +16,8 @@ from scrollmt.budget import cut
 from scrollmt.fit import Batch, Schedule, stack
 from scrollmt.model import Model, build
 from scrollmt.objective import Data, composed_objective, validation_nll
-from scrollmt.program import Program, advance, start, template_of
+from scrollmt.program import Program, advance, start
+from scrollmt.vectors import template_of
 
 RUNS, WINDOWS, VALID, INPUTS = 10, 3900, 1300, 3
 TASKS = {"state": Gaussian(), "event": Event(), "regime": Ordinal(4)}

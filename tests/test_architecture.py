@@ -38,6 +38,7 @@ ROOMS = [
     "model",
     "objective",
     "routing",
+    "vectors",
     "program",
     "budget",
     "fit",

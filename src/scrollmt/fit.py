@@ -21,6 +21,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Key
 
@@ -30,26 +31,31 @@ from scrollmt.program import (
     INTERRUPTED,
     RUNNING,
     STOP_REASONS,
+    Combine,
     Hyper,
+    InTraining,
     Objective,
+    Optimizer,
     Program,
     Run,
     Schedule,
     Score,
     Stream,
-    Tree,
     advance,
     data_axis,
     finish,
     start,
-    template_of,
 )
+from scrollmt.vectors import Tree, template_of
 
 __all__ = [
     "STOP_REASONS",
+    "Combine",
     "Fits",
     "Hyper",
+    "InTraining",
     "Objective",
+    "Optimizer",
     "Schedule",
     "Score",
     "Stream",
@@ -144,9 +150,10 @@ def _run_bytes(program: Program, structure: Any, *leaves: jax.ShapeDtypeStruct) 
     """
     fixed, train, valid, hyper = jax.tree.unflatten(structure, leaves)
     flat = program.flat_like()
-    step = jax.value_and_grad(program.loss)
+    key = jax.eval_shape(lambda: jax.random.key(0))
     return 6 * flat.size * flat.dtype.itemsize + max(
-        live_bytes(step, flat, fixed, train, hyper), live_bytes(program.value, flat, fixed, valid)
+        live_bytes(program.slope, flat, fixed, train, hyper, key),
+        live_bytes(program.value, flat, fixed, valid),
     )
 
 
@@ -291,6 +298,21 @@ def _together(parts: list[Fits]) -> Fits:
     )
 
 
+def _check_optimizer(optimizer: Any, schedule: Schedule) -> None:
+    if not callable(optimizer) and not isinstance(optimizer, optax.GradientTransformation):
+        raise ValueError(
+            "optimizer must be an optax.GradientTransformation such as optax.sgd(0.1), or a "
+            f"function from a learning-rate schedule to one such as optax.sgd, got {optimizer!r}"
+        )
+    usual = Schedule()
+    of_adam = [n for n in ("b1", "b2", "eps", "clip") if getattr(schedule, n) != getattr(usual, n)]
+    if of_adam:
+        raise ValueError(
+            f"Schedule: {', '.join(of_adam)} belong to the built-in Adam and have no effect on "
+            "optimizer=...; give them to that optimizer instead"
+        )
+
+
 def fit(
     models: Tree,
     train: Data | Stream,
@@ -302,6 +324,9 @@ def fit(
     keys: Key[Array, " B"],
     score: Score = validation_nll,
     trainable: Callable[[Tree], Any] | None = None,
+    optimizer: Optimizer | None = None,
+    combine: Combine | None = None,
+    in_training: InTraining | None = None,
     progress: Progress | None = None,
     memory_budget: float | None = None,
 ) -> Fits:
@@ -316,10 +341,24 @@ def fit(
     the other; by default that is half of the device's memory, and on a CPU what its caches
     hold, where runs do not share a stream. With `hyper["keep_at"]` the score is ignored: each
     run, or each of its criteria, keeps the parameters of that step.
+
+    `optimizer` takes the place of Adam: an `optax.GradientTransformation`, which is used as it is
+    and has its own learning rate, or a function such as `optax.lion` that makes one from a
+    learning-rate schedule, which is then that of the run and of `schedule`. It sees gradients and
+    parameters in the shape of the model.
+
+    The objective may return a mapping of task to loss instead of one loss. Their sum is trained
+    on, or what `combine(gradients, losses, hyper, key)` makes of the gradients by task: it gets
+    and returns gradients in the shape of the model (None where a leaf is not trained), at the cost
+    of one backward pass per task. `in_training(model, key)` makes the model as one training step
+    sees it, with dropout for example; the score sees the model itself. Both get a fresh key in
+    every step.
     """
     streamed = not isinstance(train, Data)
     if streamed and schedule.batch_size is None:
         raise ValueError("a stream of windows is trained on minibatches: set Schedule.batch_size")
+    if optimizer is not None:
+        _check_optimizer(optimizer, schedule)
     make_room()
     wanted = eqx.is_inexact_array if trainable is None else trainable(models)
     params, frozen = eqx.partition(models, wanted)
@@ -335,6 +374,9 @@ def fit(
         windows=len(train),
         streamed=streamed,
         replay="keep_at" in hyper,
+        optimizer=optimizer,
+        combine=combine,
+        in_training=in_training,
     )
     params, fixed, hyper, keys = _replicated((params, fixed, hyper, keys), valid)
     batch = Batch(program, params, fixed, train, valid, hyper, keys)

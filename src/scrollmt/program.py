@@ -7,13 +7,16 @@ Within the program a run's parameters are one vector `(P,)`, so that an update i
 of kernels whatever the model. A run that has ended stays as it is. A score may be a vector of J
 criteria; each then keeps its own best parameters, a run goes on while one of them improves, and
 the history shows the last of them.
+
+Another optimiser may take Adam's place, and a rule may combine the gradients of several losses;
+both work on trees in the model's own shapes, since some treat layers, matrices or tasks apart.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -21,18 +24,29 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import Array, Float, Key
 
 from scrollmt.arguments import check_number, check_whole
 from scrollmt.objective import Data
+from scrollmt.vectors import Tree, check_like, flattened, shaped
 
-# A model, or what has its shape: training never looks inside.
-Tree: TypeAlias = Any
 Hyper = dict[str, Any]
-Objective = Callable[[Tree, Data, Hyper, float | Array], Float[Array, ""]]
+# One loss, or one loss per task by name.
+Losses = Float[Array, ""] | Mapping[str, Float[Array, ""]]
+Objective = Callable[[Tree, Data, Hyper, float | Array], Losses]
 Score = Callable[[Tree, Data], Float[Array, "*J"]]
+# An optimiser, or a function that makes one from a schedule of the learning rate.
+Optimizer: TypeAlias = (
+    optax.GradientTransformation | Callable[[Callable], optax.GradientTransformation]
+)
+# `combine(gradients, losses, hyper, key)`: gradients and losses by task, to one gradient.
+Combine = Callable[[dict[str, Tree], dict[str, Array], Hyper, Key[Array, ""]], Tree]
+# The model as a training step sees it, made from the model and a key of that step.
+InTraining = Callable[[Tree, Key[Array, ""]], Tree]
+
+# Sets the keys of training steps apart from those that a round splits off for its minibatches.
+_STEP_KEYS = 0x57E9
 
 STOP_REASONS = ("running", "steps", "patience", "nonfinite", "interrupted")
 RUNNING, STEPS, PATIENCE, NONFINITE, INTERRUPTED = range(len(STOP_REASONS))
@@ -110,32 +124,11 @@ class Run(eqx.Module):
     key: Key[Array, "*B"]
 
 
-def _optimiser(schedule: Schedule) -> optax.GradientTransformation:
+def _adam(schedule: Schedule) -> optax.GradientTransformation:
     adam = optax.scale_by_adam(b1=schedule.b1, b2=schedule.b2, eps=schedule.eps)
     if schedule.clip is None:
         return adam
     return optax.chain(optax.clip_by_global_norm(schedule.clip), adam)
-
-
-def _flat(params: Tree) -> Float[Array, " P"]:
-    leaves = jax.tree.leaves(params)
-    dtype = jnp.result_type(*leaves) if leaves else float
-    return jnp.concatenate([jnp.zeros(0, dtype), *(leaf.ravel() for leaf in leaves)])
-
-
-def _shaped(flat: Float[Array, " P"], template: Tree) -> Tree:
-    """Parameters in the shapes of a template, which holds one run's `ShapeDtypeStruct`s."""
-    leaves, structure = jax.tree.flatten(template)
-    ends = np.cumsum([leaf.size for leaf in leaves])
-    parts = jnp.split(flat, ends[:-1]) if leaves else []
-    return jax.tree.unflatten(
-        structure,
-        [p.reshape(t.shape).astype(t.dtype) for p, t in zip(parts, leaves, strict=True)],
-    )
-
-
-def template_of(params: Tree) -> Tree:
-    return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), params)
 
 
 def _rows(key: Key[Array, "*B"], windows: int, count: int, batch: int) -> Array:
@@ -160,6 +153,11 @@ class Program:
     streamed: bool
     # Keep the parameters of given steps, `hyper["keep_at"]`, instead of the best-scoring ones.
     replay: bool = False
+    # None is Adam as the schedule describes it, on the flat vector of parameters.
+    optimizer: Optimizer | None = None
+    # None adds the losses up, which takes one backward pass however many there are.
+    combine: Combine | None = None
+    in_training: InTraining | None = None
 
     def __hash__(self) -> int:
         return hash((self.objective, self.score, self.schedule, self.rounds, self.windows))
@@ -170,11 +168,11 @@ class Program:
         return None if size is None else min(size, self.windows)
 
     def model(self, flat: Float[Array, " P"], fixed: Tree) -> Tree:
-        return eqx.combine(_shaped(flat, self.template), fixed, self.static)
+        return eqx.combine(shaped(flat, self.template), fixed, self.static)
 
     def flat_like(self) -> jax.ShapeDtypeStruct:
         """The shape and type of one run's parameters as a vector."""
-        return jax.eval_shape(_flat, self.template)
+        return jax.eval_shape(flattened, self.template)
 
     def feed(self, stream: Stream, key: Key[Array, ""]) -> Iterator[Data]:
         """Minibatches for one round after the other."""
@@ -193,9 +191,87 @@ class Program:
     def last_step(self, hyper: Hyper) -> int | Array:
         return jnp.max(hyper["keep_at"]) if self.replay else self.schedule.steps
 
-    def loss(self, flat: Array, fixed: Tree, data: Data, hyper: Hyper) -> Array:
+    def losses(
+        self, flat: Array, fixed: Tree, data: Data, hyper: Hyper, key: Key[Array, ""]
+    ) -> Losses:
         data_scale = 1.0 if self.batch is None else self.windows / self.batch
-        return self.objective(self.model(flat, fixed), data, hyper, data_scale)
+        model = self.model(flat, fixed)
+        if self.in_training is not None:
+            model = self.in_training(model, key)
+        return self.objective(model, data, hyper, data_scale)
+
+    def loss(
+        self, flat: Array, fixed: Tree, data: Data, hyper: Hyper, key: Key[Array, ""]
+    ) -> Array:
+        losses = self.losses(flat, fixed, data, hyper, key)
+        return _total(losses) if isinstance(losses, Mapping) else losses
+
+    def slope(
+        self, flat: Array, fixed: Tree, data: Data, hyper: Hyper, key: Key[Array, ""]
+    ) -> tuple[Array, Float[Array, " P"]]:
+        """The sum of the losses, and their gradient: that of the sum, or as a rule combines them.
+
+        A rule costs one backward pass per task.
+        """
+        if self.combine is None:
+            return jax.value_and_grad(self.loss)(flat, fixed, data, hyper, key)
+        seen, drawn = jax.random.split(key)
+
+        def by_task(flat: Array) -> tuple[dict[str, Array], dict[str, Array]]:
+            losses = self.losses(flat, fixed, data, hyper, seen)
+            if not isinstance(losses, Mapping):
+                raise ValueError(
+                    "combine= needs an objective that returns one loss per task, a mapping of name "
+                    f"to scalar, and this one returns an array of shape {losses.shape}"
+                )
+            return dict(losses), dict(losses)
+
+        rows, losses = jax.jacrev(by_task, has_aux=True)(flat)
+        gradients = {name: shaped(row, self.template) for name, row in rows.items()}
+        combined = self.combine(gradients, losses, hyper, drawn)
+        check_like(self.template, combined, "combine= returned")
+        return _total(losses), flattened(combined)
+
+    def own_optimiser(self, hyper: Hyper) -> optax.GradientTransformationExtraArgs:
+        """The optimiser that was given, with the learning rate of this run where it takes one."""
+        given = self.optimizer
+        if not isinstance(given, optax.GradientTransformation):
+            assert given is not None
+            rate, share = hyper["learning_rate"], self.schedule.rate
+            given = given(lambda count: rate * share(count))
+            if not isinstance(given, optax.GradientTransformation):
+                raise ValueError(
+                    "optimizer= must be an optax.GradientTransformation, or a function from a "
+                    f"learning-rate schedule to one, and this function returned {given!r:.80}"
+                )
+        return optax.with_extra_args_support(given)
+
+    def begun(self, flat: Float[Array, " P"], hyper: Hyper) -> Any:
+        """The optimiser's state at the start."""
+        if self.optimizer is None:
+            return _adam(self.schedule).init(flat)
+        return self.own_optimiser(hyper).init(shaped(flat, self.template))
+
+    def moved(
+        self, run: Run, grads: Array, loss: Array, loss_at: Callable[[Array], Array], hyper: Hyper
+    ) -> tuple[Float[Array, " P"], Any]:
+        """Parameters and state of the optimiser after one update."""
+        if self.optimizer is None:
+            direction, state = _adam(self.schedule).update(grads, run.optimiser)
+            rate = hyper["learning_rate"] * self.schedule.rate(run.step)
+            return run.params - (rate * direction).astype(run.params.dtype), state
+        gradient = shaped(grads, self.template)
+        # What line searches and rates that follow the loss ask for; others ignore it.
+        extra = {"value": loss, "grad": gradient, "value_fn": lambda tree: loss_at(flattened(tree))}
+        updates, state = self.own_optimiser(hyper).update(
+            gradient, run.optimiser, shaped(run.params, self.template), **extra
+        )
+        check_like(self.template, updates, "optimizer= returned updates")
+        return run.params + flattened(updates).astype(run.params.dtype), state
+
+
+def _total(losses: Mapping[str, Array]) -> Array:
+    return sum(losses.values(), start=jnp.zeros(()))
 
 
 def _advance_one(
@@ -203,14 +279,14 @@ def _advance_one(
 ) -> tuple[Run, tuple[Array, Array]]:
     """One run `rounds` evaluations further; a run that has ended stays as it is."""
     schedule, batch = program.schedule, program.batch
-    optimiser = _optimiser(schedule)
 
     def step(run: Run, rows: Any) -> tuple[Run, Array]:
         data = train if rows is None else rows if isinstance(rows, Data) else train.take(rows)
-        loss, grads = jax.value_and_grad(program.loss)(run.params, fixed, data, hyper)
-        direction, moments = optimiser.update(grads, run.optimiser)
-        rate = hyper["learning_rate"] * schedule.rate(run.step)
-        params = run.params - (rate * direction).astype(run.params.dtype)
+        key = jax.random.fold_in(jax.random.fold_in(run.key, _STEP_KEYS), run.step)
+        loss, grads = program.slope(run.params, fixed, data, hyper, key)
+        params, moments = program.moved(
+            run, grads, loss, lambda at: program.loss(at, fixed, data, hyper, key), hyper
+        )
         averaged = params
         if schedule.average:
             # A young average forgets faster, so the starting values do not linger in it.
@@ -274,12 +350,12 @@ def start(
     program: Program, params: Tree, fixed: Tree, valid: Data, hyper: Hyper, keys: Key[Array, " B"]
 ) -> Run:
     def one(params: Tree, fixed: Tree, valid: Data, hyper: Hyper, key: Key[Array, "*B"]) -> Run:
-        flat = _flat(params)
+        flat = flattened(params)
         zero = jnp.zeros((), jnp.int32)
         value = program.watched(flat, fixed, valid, hyper, zero)
         zeros = jnp.zeros(value.shape, jnp.int32)
         status = jnp.where(jnp.isfinite(value).all(), zero + RUNNING, zero + NONFINITE)
-        moments = _optimiser(program.schedule).init(flat)
+        moments = program.begun(flat, hyper)
         best = jnp.broadcast_to(flat, (*value.shape, *flat.shape))
         return Run(flat, moments, flat, best, value, zeros, zero, zeros, status, key)
 
@@ -290,11 +366,11 @@ def start(
 @functools.partial(jax.jit, static_argnums=0)
 def finish(program: Program, runs: Run, fixed: Tree) -> tuple[Tree, Tree]:
     """The best parameters of every run, and what is fixed, with an axis of criteria if any."""
-    shaped = jax.vmap(lambda flat: _shaped(flat, program.template))
+    unflattened = jax.vmap(lambda flat: shaped(flat, program.template))
     if runs.best.ndim == 2:
-        return shaped(runs.best), fixed
+        return unflattened(runs.best), fixed
     repeated = jax.tree.map(lambda a: jnp.repeat(a[:, None], runs.best.shape[1], axis=1), fixed)
-    return jax.vmap(shaped)(runs.best), repeated
+    return jax.vmap(unflattened)(runs.best), repeated
 
 
 def data_axis(data: Data) -> int | None:

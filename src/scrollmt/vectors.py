@@ -1,0 +1,46 @@
+"""The parameters of one run as one vector `(P,)`, and back in the shapes of the model."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+# A model, or what has its shape: training never looks inside.
+Tree: TypeAlias = Any
+
+
+def flattened(params: Tree) -> Float[Array, " P"]:
+    leaves = jax.tree.leaves(params)
+    dtype = jnp.result_type(*leaves) if leaves else float
+    return jnp.concatenate([jnp.zeros(0, dtype), *(leaf.ravel() for leaf in leaves)])
+
+
+def shaped(flat: Float[Array, " P"], template: Tree) -> Tree:
+    """Parameters in the shapes of a template, which holds one run's `ShapeDtypeStruct`s."""
+    leaves, structure = jax.tree.flatten(template)
+    ends = np.cumsum([leaf.size for leaf in leaves])
+    parts = jnp.split(flat, ends[:-1]) if leaves else []
+    return jax.tree.unflatten(
+        structure,
+        [p.reshape(t.shape).astype(t.dtype) for p, t in zip(parts, leaves, strict=True)],
+    )
+
+
+def template_of(params: Tree) -> Tree:
+    """The shapes of one run of a batch."""
+    return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), params)
+
+
+def check_like(template: Tree, tree: Tree, what: str) -> None:
+    """Refuse a tree that has another structure or other shapes than the template."""
+    wanted: Any = jax.tree.structure(template)
+    found: Any = jax.tree.structure(tree)
+    if wanted != found:
+        raise ValueError(f"{what} with the structure {found}, and the model has {wanted}")
+    shapes = [[jnp.shape(a) for a in jax.tree.leaves(t)] for t in (tree, template)]
+    if shapes[0] != shapes[1]:
+        raise ValueError(f"{what} of the shapes {shapes[0]}, and the model has {shapes[1]}")
