@@ -485,6 +485,7 @@ def test_an_ensemble_is_the_moments_and_the_mean_probabilities_of_its_members(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made_of, scored = {}, []
+    columns = scoring.test_columns
 
     def watched_mix(laws):
         law = mix(laws)
@@ -493,10 +494,10 @@ def test_an_ensemble_is_the_moments_and_the_mean_probabilities_of_its_members(
 
     def watched_columns(laws, y):
         scored.append((laws, y))
-        return scoring.test_columns(laws, y)
+        return columns(laws, y)
 
     monkeypatch.setattr(jobs, "mix", watched_mix)
-    monkeypatch.setattr(jobs, "test_columns", watched_columns)
+    monkeypatch.setattr(scoring, "test_columns", watched_columns)
     with quick_compiler():
         found = execute(tiny_job("scroll-diag-ens5"))
     laws, y = scored[0]

@@ -143,7 +143,17 @@ def test_an_arena_of_our_arm_and_theirs_on_their_corpus(
     assert all(f"{name}: nll" in printed for name in NAMES)
     assert "| scroll-diag |" in printed
     sensible = frame[frame["setting"] == '{"alpha": 1.0}']["wind.nll"]
-    assert "| linear | " in printed and f"{sensible.mean():.3f}" in printed
+    assert "| linear | " in printed
+    assert f"{sensible.mean():.3f}" in printed
+
+
+def test_their_arm_has_the_papers_columns_on_a_corpus_of_the_paper(outside: OwnArm) -> None:
+    found = execute(make_job("ou*2", "linear", "none", PROTOCOL, seeds=[1]))
+    first, second = found.rows[1]
+    assert first["reg_nll"] < second["reg_nll"]
+    columns = {"valid_nats", "valid_mixed", "evt_nll", "ord_nll", "evt_acc_pct", "pearson"}
+    assert columns - first.keys() == {"pearson"}  # its sd is the same for all windows
+    assert first["mean_true_var"] == pytest.approx(4.0 * (1.0 - np.exp(-1.0)))
 
 
 def test_records_of_another_version_of_the_corpus_are_others(outside: OwnArm) -> None:
