@@ -1,5 +1,7 @@
 """Tables by task from records of any tasks, written by hand."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,7 +14,8 @@ def records() -> pd.DataFrame:
     rows = []
     for seed in (1, 2, 3):
         for backbone, shift in (("tanh", 0.0), ("relu", 1.0)):
-            row = {"corpus": "mine", "arm": "ours", "backbone": backbone, "seed": seed}
+            row: dict[str, Any] = {"corpus": "mine", "arm": "ours"}
+            row |= {"backbone": backbone, "seed": seed}
             row |= {"setting": "{}", "valid_nats": 2.0 + shift, "valid.level.nll": 9.0}
             row |= {"level.nll": 1.0 + 0.01 * seed + shift, "rain.accuracy": 0.9}
             rows.append(row | {"rain.nll": 0.2, "rain.coverage_50": 0.5})

@@ -6,6 +6,7 @@ docs/guide/own-comparator.md.
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from scrollmt.paper.problems import problem
 from scrollmt.paper.protocol import Protocol
 from scrollmt.paper.records import Records
 from scrollmt.paper.sources import SOURCES, Asked, Source, register_corpus
-from scrollmt.predictive import EventLaw, GaussianLaw, Law, OrdinalLaw
+from scrollmt.predictive import EventLaw, GaussianLaw, OrdinalLaw
 from tiny_jobs import quick_compiler
 
 PROTOCOL = Protocol(seeds=(1, 2), steps=40, eval_every=20, corpus_windows=200)
@@ -55,9 +56,9 @@ def station(asked: Asked) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     }
 
 
-def linear_laws(fold: Fold, alpha: float, X: np.ndarray) -> dict[str, Law]:
+def linear_laws(fold: Fold, alpha: float, X: np.ndarray) -> dict[str, Any]:
     """Ridge with the spread of its validation residuals, logistic and Poisson regression."""
-    laws: dict[str, Law] = {}
+    laws: dict[str, Any] = {}
     for name, head in fold.tasks.items():
         y = fold.Y_train[name]
         if isinstance(head, Gaussian):
@@ -193,7 +194,7 @@ def test_a_job_that_makes_no_sense_is_named(outside: OwnArm, names: tuple, fault
     ],
 )
 def test_laws_that_cannot_be_compared_are_refused(
-    outside: OwnArm, changed: Mapping[str, Law], fault: str
+    outside: OwnArm, changed: dict[str, Any], fault: str
 ) -> None:
     def spoiled(fold: Fold, setting: Mapping[str, float]) -> Forecasts:
         laws = linear_laws(fold, 1.0, fold.X_test)
@@ -233,7 +234,7 @@ def test_an_arm_sees_no_test_labels_and_cannot_change_the_corpus(outside: OwnArm
     ],
 )
 def test_labels_that_do_not_suit_the_tasks_are_named(
-    outside: OwnArm, labels: Mapping[str, np.ndarray], fault: str
+    outside: OwnArm, labels: dict[str, np.ndarray], fault: str
 ) -> None:
     def damaged(asked: Asked) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         X, Y = station(asked)

@@ -13,12 +13,8 @@ import pandas as pd
 from scrollmt.arms import ARMS
 from scrollmt.paper.layout import Cell, Column, Row, Table
 from scrollmt.paper.statistics import Better, estimate, marks
-from scrollmt.paper.tables import select
+from scrollmt.paper.tables import NOTES, select
 
-NOTE = (
-    "Means over seeds ± standard error. Bold: best mean of the column. Italic: a one-sided paired "
-    "t-test over seeds does not find the arm worse than the best (p >= 0.05)."
-)
 # Of these more is better. Coverage is good near its level, so it has no best.
 HIGHER = ("accuracy",)
 NO_BEST = ("coverage_50", "coverage_90")
@@ -63,7 +59,7 @@ def score_table(frame: pd.DataFrame, corpus: str, metrics: Sequence[str] = ("nll
             found = estimate(values)
             cells[arm][column.key] = Cell(found.mean, found.se, given.get(arm, ""))
     rows = [Row(arm, its) for arm, its in cells.items()]
-    return Table(f"Scores by task on {corpus}", columns, rows, (NOTE,))
+    return Table(f"Scores by task on {corpus}", columns, rows, NOTES[:1])
 
 
 def _tasks(frame: pd.DataFrame) -> list[str]:
