@@ -1,5 +1,6 @@
 """A sweep loses nothing: not to a dead worker, not to a killed driver, not to Ctrl-C."""
 
+import importlib
 import os
 import signal
 import subprocess
@@ -14,12 +15,14 @@ import pandas as pd
 import pytest
 from distributed import LocalCluster
 
+from scrollmt.arms import ARMS
 from scrollmt.paper.archive import load
 from scrollmt.paper.arena import Summary, compute, plan, time_left
 from scrollmt.paper.engines import JobsFailed
 from scrollmt.paper.jobs import Job, make_job
 from scrollmt.paper.protocol import PROTOCOL
 from scrollmt.paper.records import Records
+from scrollmt.paper.sources import SOURCES
 from sweeps import alive, calls, execute, processes, sweep, wait_for
 
 
@@ -220,3 +223,42 @@ def test_progress_says_what_is_done_and_when_the_rest_will_be(
     assert second.startswith("6/6 runs: ou arm0 tanh 0.3 s, 0:00:00 left")
     assert (call.jobs, call.runs, call.complete, call.engine) == (2, 6, True, "local")
     assert time_left(elapsed=30.0, weighed=2.0, left=6.0) == 90.0
+
+
+OUTSIDE = """
+import numpy as np
+from scrollmt import Gaussian
+from scrollmt.arms import Forecasts, OwnArm, register
+from scrollmt.paper.sources import Source, register_corpus
+from scrollmt.predictive import GaussianLaw
+
+def tasks():
+    return {"level": Gaussian()}
+
+def load(asked):
+    return np.ones((50, 1)), {"level": np.arange(50.0)}
+
+def constant(fold, setting):
+    y = fold.Y_train["level"]
+    laws = [{"level": GaussianLaw(np.full(n, y.mean()), np.full(n, y.std()))}
+            for n in (len(fold.X_valid), len(fold.X_test))]
+    return Forecasts(*laws)
+
+register_corpus(Source("outside-level", tasks, load))
+register(OwnArm("outside-constant", "", constant))
+"""
+
+
+def test_a_worker_process_knows_arms_and_corpora_of_other_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "outside_module.py").write_text(OUTSIDE)
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("outside_module")
+    try:
+        job = make_job("outside-level", "outside-constant", "none", seeds=(1, 2))
+        with Records(tmp_path / "records.sqlite") as records:
+            compute([job], records, engine="processes", workers=1, progress=False)
+            assert np.isfinite(records.frame([job])["level.nll"]).all()
+    finally:
+        del ARMS["outside-constant"], SOURCES["outside-level"], sys.modules["outside_module"]

@@ -46,6 +46,7 @@ from tiny_jobs import (
     TEST,
     outcome,
     quick_compiler,
+    registered,
     shortened,
     tiny_job,
 )
@@ -226,14 +227,20 @@ def test_a_mistake_in_an_arm_is_named_when_it_is_registered(mine: Arm) -> None:
         register(mine)
     with pytest.raises(ValueError, match="runs of 'nowhere', which is not registered"):
         register(Arm("b", "", runs_of="nowhere"))
-    with pytest.raises(ValueError, match=r"heads for \['wind'\].*\['state', 'event', 'regime'\]"):
-        register(Arm("b", "", heads=lambda: {"wind": Gaussian()}))
     with pytest.raises(ValueError, match="the same names"):
         register(Arm("b", "", settings=({"a": 1.0}, {"b": 1.0})))
     with pytest.raises(ValueError, match="pass a function"):
         register(Arm("b", "", objective=eqx.nn.Identity()))
     with pytest.raises(ValueError, match=r"unknown arm 'b'; choose from .*median"):
         get_arm("b")
+
+
+def test_an_arm_and_a_corpus_that_do_not_go_together_are_named_with_the_job() -> None:
+    with (
+        registered(Arm("b", "", heads=lambda: {"wind": Gaussian()})),
+        pytest.raises(ValueError, match=r"heads for \['wind'\].*\['state', 'event', 'regime'\]"),
+    ):
+        make_job("ou", "b", "tanh")
 
 
 # Losses by hand
@@ -478,6 +485,7 @@ def test_an_ensemble_is_the_moments_and_the_mean_probabilities_of_its_members(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made_of, scored = {}, []
+    columns = scoring.test_columns
 
     def watched_mix(laws):
         law = mix(laws)
@@ -486,10 +494,10 @@ def test_an_ensemble_is_the_moments_and_the_mean_probabilities_of_its_members(
 
     def watched_columns(laws, y):
         scored.append((laws, y))
-        return scoring.test_columns(laws, y)
+        return columns(laws, y)
 
     monkeypatch.setattr(jobs, "mix", watched_mix)
-    monkeypatch.setattr(jobs, "test_columns", watched_columns)
+    monkeypatch.setattr(scoring, "test_columns", watched_columns)
     with quick_compiler():
         found = execute(tiny_job("scroll-diag-ens5"))
     laws, y = scored[0]

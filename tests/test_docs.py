@@ -91,6 +91,20 @@ def known_targets() -> set[str]:
     return set(re.findall(r"^([a-z][\w-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
+@pytest.fixture
+def registries() -> Iterator[None]:
+    """What a page registers is forgotten after it."""
+    from scrollmt.arms import ARMS
+    from scrollmt.paper.problems import SOURCES
+
+    before = [(registry, dict(registry)) for registry in (ARMS, SOURCES)]
+    yield
+    for registry, known in before:
+        for name in {*registry} - {*known}:
+            del registry[name]
+
+
+@pytest.mark.usefixtures("registries")
 @pytest.mark.slow
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
 def test_document(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -191,7 +191,7 @@ def test_a_state_target_is_centred_and_scaled_by_its_problem_alone() -> None:
     x = of.X[split.train].astype(np.float64)
     np.testing.assert_allclose(part.train.x, (x - x.mean(0)) / x.std(0), rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(part.train.y["regime"], of.Y["regime"][split.train])
-    assert (len(part.train), len(part.valid), len(part.test[0])) == (TRAIN, VALID, TEST)
+    assert (len(part.train), len(part.valid), len(part.test_x)) == (TRAIN, VALID, TEST)
     assert part.factor == 8.0
 
 

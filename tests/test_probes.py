@@ -19,6 +19,7 @@ from scrollmt.paper.probes import ce_bias, corpus, coupling, equivariance, joint
 from scrollmt.paper.problems import Problem, problem
 from scrollmt.paper.protocol import PROTOCOL, Protocol
 from scrollmt.paper.runs import frame_of, runs_of
+from scrollmt.paper.sources import SOURCES, Asked
 from scrollmt.paper.studies import get_study
 
 SMALL = replace(PROTOCOL, steps=20, corpus_windows=260, seeds=(5, 6), truth_members=10)
@@ -67,7 +68,9 @@ def test_bands_follow_from_the_state() -> None:
         "event": (level > 75).astype(int),
         "regime": np.array([0, 0, 1, 1, 2, 2, 3, 3]),
     }
-    of = Problem("pm25", np.ones((8, 2)), labels, 1.0, False, None, None)
+    source = SOURCES["pm25"]
+    asked = Asked(0.5, 0, 8)
+    of = Problem("pm25", np.ones((8, 2)), labels, 1.0, False, None, None, source, asked)
     assert corpus._of_windows(of)["regime_is_band_of_state"] == 1.0
     labels["regime"][0] = 3
     assert corpus._of_windows(of)["regime_is_band_of_state"] == pytest.approx(7 / 8)

@@ -7,6 +7,7 @@ from scipy.stats import norm, pearsonr, spearmanr
 
 from helpers import H, draw_belief, small_model
 from scrollmt.arms.weighted import Spread
+from scrollmt.likelihoods import Censored
 from scrollmt.model import Model, Task
 from scrollmt.paper import scoring
 from scrollmt.predictive import EventLaw, GaussianLaw, Law, OrdinalLaw
@@ -131,3 +132,47 @@ def test_a_fitted_number_is_exponentiated_in_double_precision() -> None:
     stored = np.float32(-0.2)  # the log precision of the small model's first task
     found = scoring.fitted_columns(small_model({"event": "diag"}), {})
     assert found == pytest.approx({"alpha_event": np.exp(np.float64(stored))}, rel=1e-15)
+
+
+# Any tasks
+
+
+def test_columns_by_task_are_the_metrics_that_suit_each_law(laws: dict, y: dict) -> None:
+    named = {"level": "state", "alarm": "event", "band": "regime"}
+    laws = {name: laws[old] for name, old in named.items()}
+    y = {name: y[old] for name, old in named.items()}
+    found = scoring.BY_TASK.test(laws, y, None)
+    each = nlls(*({old: part[name] for name, old in named.items()} for part in (laws, y)))
+    expected = dict(zip((f"{name}.nll" for name in named), each.values(), strict=True))
+    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-12)
+    assert found["alarm.brier"] == pytest.approx(np.mean((laws["alarm"].prob - y["alarm"]) ** 2))
+    assert {"level.crps", "level.coverage_error", "band.rps", "band.accuracy"} <= found.keys()
+    valid = scoring.BY_TASK.valid(laws, y)
+    assert valid["valid_nats"] == pytest.approx(sum(expected.values()), rel=1e-12)
+    assert valid["valid.band.nll"] == pytest.approx(expected["band.nll"], rel=1e-12)
+
+
+def test_a_missing_label_is_left_out_of_every_mean_by_task(laws: dict, y: dict) -> None:
+    some = np.where(np.arange(N) < 30, y["state"], np.nan)
+    found = scoring.BY_TASK.test({"level": laws["state"]}, {"level": some}, None)
+    few = scoring.BY_TASK.test({"level": laws["state"][:30]}, {"level": y["state"][:30]}, None)
+    assert found == pytest.approx(few, rel=1e-12)
+
+
+def test_fitted_numbers_by_task() -> None:
+    model = small_model({"gaussian": "diag", "event": "diag"})
+    expected = {
+        "gaussian.alpha": np.exp(-0.2),
+        "gaussian.sigma_obs": 0.6,
+        "event.alpha": np.exp(0.1),
+    }
+    assert scoring.BY_TASK.fitted(model, {}) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_censored_value_is_compared_with_a_censored_law_only() -> None:
+    y = {"lead": np.array([0.5, 1.0])}
+    head = Censored(lower=0.5)
+    same = {"lead": head.law(np.ones(2), np.ones(2))}
+    scoring.check_laws(same, y, {"lead": head}, "arm")
+    with pytest.raises(ValueError, match="GaussianLaw cannot be compared with a CensoredLaw"):
+        scoring.check_laws({"lead": GaussianLaw(np.ones(2), np.ones(2))}, y, {"lead": head}, "arm")

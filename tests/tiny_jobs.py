@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import jax
 
-from scrollmt.arms import ARMS, Arm
+from scrollmt.arms import ARMS
+from scrollmt.arms.base import ArmT
 from scrollmt.paper.jobs import Job, Outcome, execute, make_job
 from scrollmt.paper.protocol import Protocol
 
@@ -33,7 +34,7 @@ def quick_compiler() -> Iterator[None]:
 
 
 @contextmanager
-def registered(arm: Arm) -> Iterator[Arm]:
+def registered(arm: ArmT) -> Iterator[ArmT]:
     """An arm in the registry for a while, in the place of one of its name."""
     before = ARMS.get(arm.name)
     ARMS[arm.name] = arm
@@ -46,7 +47,7 @@ def registered(arm: Arm) -> Iterator[Arm]:
             ARMS[arm.name] = before
 
 
-def shortened(arm: Arm) -> Arm:
+def shortened(arm: ArmT) -> ArmT:
     """A grid's first, last and middle settings, and two between: five in all."""
     count = len(arm.settings)
     places = sorted({round(i * (count - 1) / 4) for i in range(5)})

@@ -2,15 +2,21 @@
 
 An arm of your own joins every study and table:
 
-    register(Arm("ridge-probit", "...", objective=my_objective))
+    register(Arm("ridge-probit", "...", objective=my_objective))  # trained by the arena
+    register(OwnArm("forest", "...", forecast=fit_and_predict))  # trains in its own way
 """
 
 from scrollmt.arms import composition, ensembles, posterior, weighted
-from scrollmt.arms.base import ARMS, Arm, get_arm, questions, register
+from scrollmt.arms.base import ARMS, AbstractArm, Arm, get_arm, questions, register
+from scrollmt.arms.own import Fold, Forecasts, OwnArm
 
 __all__ = [
     "ARMS",
+    "AbstractArm",
     "Arm",
+    "Fold",
+    "Forecasts",
+    "OwnArm",
     "composition",
     "ensembles",
     "get_arm",

@@ -1,16 +1,18 @@
-"""What an arm of the comparison is: a composition, and a registry that any table reads.
+"""What an arm of the comparison is, and a registry that any table reads.
 
-An arm names its heads and beliefs, the objective it minimises, the score that stops it, the
-numeric settings it tries and what is done to a fitted model. It owns no training loop and
-never scores itself; the arena does both for all arms alike.
+There are two kinds. An `Arm` is a composition: it names its heads and beliefs, the objective it
+minimises, the score that stops it and what is done to a fitted model; the arena trains it. An
+`OwnArm` (see `own`) trains in any way it likes and hands back laws. Neither scores itself: the
+arena computes every metric from laws, for all arms alike.
 """
 
 from __future__ import annotations
 
+import abc
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -18,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from scrollmt.backbone import PAPER_BACKBONES
 from scrollmt.fit import Hyper, Objective, Score
 from scrollmt.heads import AbstractHead, Event, Gaussian, Ordinal
 from scrollmt.model import AbstractModel, Model
@@ -26,6 +29,7 @@ from scrollmt.objective import Data, backbone_penalty, composed_objective, valid
 Setting = Mapping[str, float]
 Start = Callable[[Any, Data, Setting], Any]
 Finish = Callable[[Any, Data, Data], Model]
+Heads = Mapping[str, AbstractHead]
 
 STATE, EVENT, REGIME = "state", "event", "regime"
 
@@ -49,49 +53,91 @@ def as_fitted(models: Model, train: Data, valid: Data) -> Model:
 
 
 @dataclass(frozen=True)
-class Arm:
+class AbstractArm(abc.ABC):
     """One row of the comparison.
 
-    - `heads`, `belief`: what is built, by task name.
-    - `objective`, `score`: what is minimised, and what stops a run and keeps its best step.
-    - `settings`: numeric hyperparameters, one run each; they reach the objective as `hyper`.
-    - `start(model, train, setting)`: one run's model before training.
-    - `trainable(models)`: which leaves move, as `fit` takes it; all by default.
-    - `finish(models, train, valid)`: the fitted batch as the models whose laws are scored.
+    - `settings`: numeric hyperparameters, one run each.
     - `members`: how many runs from other starting values are mixed into one forecast.
     - `select`: the column of the records that chooses among settings and backbones.
+    - `runs_of`: the arm whose runs this one only selects from: it has none of its own.
+    - `backbones`: the names that its jobs may give as backbone.
     """
 
     name: str
     summary: str
-    heads: Callable[[], Mapping[str, AbstractHead]] = questions
+    settings: tuple[Setting, ...] = field(default=({},), hash=False, kw_only=True)
+    members: int = field(default=1, kw_only=True)
+    select: str = field(default="valid_nats", kw_only=True)
+    runs_of: str | None = field(default=None, kw_only=True)
+    backbones: tuple[str, ...] = field(default=PAPER_BACKBONES, kw_only=True)
+
+    @abc.abstractmethod
+    def heads_on(self, tasks: Heads) -> Heads:
+        """The heads of the tasks that the arm has laws for, on a corpus that has `tasks`."""
+
+    @abc.abstractmethod
+    def describe(self, tasks: Heads | None = None) -> dict[str, Any]:
+        """All that determines the arm's results on a corpus with these tasks, as plain values."""
+
+    @abc.abstractmethod
+    def modules(self) -> set[str]:
+        """The modules of its functions, which a worker process imports to know the arm."""
+
+
+@dataclass(frozen=True)
+class Arm(AbstractArm):
+    """A composition, which the arena trains.
+
+    - `heads`, `belief`: what is built, by task name. With `any_tasks` the corpus's own heads take
+      the place of `heads`, however many there are.
+    - `objective`, `score`: what is minimised, and what stops a run and keeps its best step.
+      Settings reach the objective as `hyper`.
+    - `start(model, train, setting)`: one run's model before training.
+    - `trainable(models)`: which leaves move, as `fit` takes it; all by default.
+    - `finish(models, train, valid)`: the fitted batch as the models whose laws are scored.
+    """
+
+    heads: Callable[[], Heads] = questions
     belief: str = "none"
     objective: Objective = composed_objective
     score: Score = validation_nll
-    settings: tuple[Setting, ...] = field(default=({},), hash=False)
     start: Start = as_built
     trainable: Callable[[Any], Any] | None = None
     finish: Finish = as_fitted
-    members: int = 1
-    select: str = "valid_nats"
-    runs_of: str | None = None
+    any_tasks: bool = False
 
-    def describe(self) -> dict[str, Any]:
-        """All that determines the arm's results, as plain values.
+    def heads_on(self, tasks: Heads) -> Heads:
+        if self.any_tasks:
+            return tasks
+        heads = self.heads()
+        if lacking := sorted(set(heads) - set(tasks)):
+            raise ValueError(
+                f"arm {self.name!r} has heads for {lacking}, but the corpus has the tasks "
+                f"{[*tasks]}; choose an arm with any_tasks=True, such as scroll-diag"
+            )
+        return heads
 
-        `runs_of` names the arm whose runs this one only selects from: it has none of its own.
-        """
+    def describe(self, tasks: Heads | None = None) -> dict[str, Any]:
+        heads = self.heads() if tasks is None else self.heads_on(tasks)
         return {
-            "heads": {task: _values_of(head) for task, head in sorted(self.heads().items())},
+            "heads": describe_heads(heads),
             "belief": self.belief,
-            "objective": _name_of(self.objective),
-            "score": _name_of(self.score),
+            "objective": name_of(self.objective),
+            "score": name_of(self.score),
             "settings": [dict(setting) for setting in self.settings],
-            "start": _name_of(self.start),
-            "trainable": None if self.trainable is None else _name_of(self.trainable),
-            "finish": _name_of(self.finish),
+            "start": name_of(self.start),
+            "trainable": None if self.trainable is None else name_of(self.trainable),
+            "finish": name_of(self.finish),
             "members": self.members,
         }
+
+    def modules(self) -> set[str]:
+        parts = (self.heads, self.objective, self.score, self.start, self.trainable, self.finish)
+        return {module_of(part) for part in parts if part is not None}
+
+
+def describe_heads(heads: Heads) -> dict[str, Any]:
+    return {task: _values_of(head) for task, head in sorted(heads.items())}
 
 
 def _values_of(head: AbstractHead) -> list[Any]:
@@ -103,7 +149,7 @@ def _values_of(head: AbstractHead) -> list[Any]:
     return [repr(head), *([float(f"{v:.5g}") for v in values] for values in leaves)]
 
 
-def _name_of(part: Any) -> str:
+def name_of(part: Any) -> str:
     """A function by its name; a partial application with what it applies, and to which values."""
     inner = getattr(part, "func", part)
     if not hasattr(inner, "__qualname__"):
@@ -114,27 +160,28 @@ def _name_of(part: Any) -> str:
     values = [(None, v) for v in getattr(part, "args", ())]
     values += sorted(getattr(part, "keywords", {}).items())
     shown = [
-        ("" if key is None else f"{key}=") + (_name_of(v) if callable(v) else str(v))
+        ("" if key is None else f"{key}=") + (name_of(v) if callable(v) else str(v))
         for key, v in values
     ]
     return f"{inner.__module__}.{inner.__qualname__}({','.join(shown)})"
 
 
-ARMS: dict[str, Arm] = {}
+def module_of(part: Any) -> str:
+    """Where a function, or the function of a partial application, was written."""
+    return getattr(part, "func", part).__module__
 
 
-def register(arm: Arm) -> Arm:
+ARMS: dict[str, AbstractArm] = {}
+ArmT = TypeVar("ArmT", bound=AbstractArm)
+
+
+def register(arm: ArmT) -> ArmT:
     """Add an arm to the comparison; every study and table then knows it by its name."""
     if arm.name in ARMS:
         raise ValueError(f"an arm named {arm.name!r} is registered already; choose another name")
     if arm.runs_of is not None and arm.runs_of not in ARMS:
         raise ValueError(
             f"arm {arm.name!r} selects from the runs of {arm.runs_of!r}, which is not registered"
-        )
-    unasked = sorted(set(arm.heads()) - set(questions()))
-    if unasked:
-        raise ValueError(
-            f"arm {arm.name!r} has heads for {unasked}, but the corpora ask for {[*questions()]}"
         )
     if len({frozenset(setting) for setting in arm.settings}) != 1:
         raise ValueError(f"arm {arm.name!r}: every setting gives a number to the same names")
@@ -143,7 +190,7 @@ def register(arm: Arm) -> Arm:
     return arm
 
 
-def get_arm(name: str) -> Arm:
+def get_arm(name: str) -> AbstractArm:
     if name not in ARMS:
         raise ValueError(f"unknown arm {name!r}; choose from {', '.join(sorted(ARMS))}")
     return ARMS[name]

@@ -25,7 +25,7 @@ for family, words in (
     ("diag", "diagonal beliefs"),
     ("full", "unrestricted beliefs"),
 ):
-    register(Arm(f"scroll-{family}", f"composed objective, {words}", belief=family))
+    register(Arm(f"scroll-{family}", f"composed objective, {words}", belief=family, any_tasks=True))
 
 
 def _precisions(model: Model) -> list[Any]:
@@ -51,6 +51,7 @@ register(
         settings=tuple({"prior_precision": value} for value in FROZEN_PRECISIONS),
         start=start_frozen,
         trainable=without_precisions,
+        any_tasks=True,
     )
 )
 

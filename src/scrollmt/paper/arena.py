@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from importlib import import_module
 
 from rich.console import Console
 from rich.progress import (
@@ -29,7 +30,7 @@ from rich.text import Text
 from scrollmt.budget import cores
 from scrollmt.paper import engines
 from scrollmt.paper.engines import Execute, Finished
-from scrollmt.paper.jobs import Job, Outcome, environment
+from scrollmt.paper.jobs import Job, Outcome, environment, modules_of
 from scrollmt.paper.jobs import execute as train_and_score
 from scrollmt.paper.probes.registry import ALONE
 from scrollmt.paper.records import Records
@@ -86,7 +87,8 @@ def compute(
                 done.append(replace(job, seeds=tuple(outcome.rows)))
                 board.finished(job, outcome)
 
-            checked = partial(_checked, execute)
+            modules = {name for job in todo for name in modules_of(job)}
+            checked = partial(_checked, execute, tuple(sorted(modules)))
             try:
                 _drain(engines.run(others, checked, engine, workers=workers), record)
                 _drain(engines.run(timed, checked), record)
@@ -134,8 +136,13 @@ def plan(jobs: Iterable[Job], records: Records) -> list[Job]:
     return todo
 
 
-def _checked(execute: Execute, job: Job) -> Outcome:
-    """Where the job runs: an outcome that cannot be recorded fails its job, not the sweep."""
+def _checked(execute: Execute, modules: tuple[str, ...], job: Job) -> Outcome:
+    """Where the job runs: an outcome that cannot be recorded fails its job, not the sweep.
+
+    Arms and corpora of one's own are known in a worker process once their modules are imported.
+    """
+    for name in modules:
+        import_module(name)
     outcome = execute(job)
     runs_of(job, outcome)
     arrays_of(job, outcome)

@@ -1,7 +1,7 @@
 """Jobs: what the arena computes, and what it learns from it.
 
-A job is one (corpus, arm, backbone) over some seeds. `execute` trains its runs as one batch,
-scores them in one place and returns one row of numbers a run.
+A job is one (corpus, arm, backbone) over some seeds. `execute` trains its runs, those of a
+composition as one batch, scores their laws in one place and returns one row of numbers a run.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import numpy as np
 from jaxtyping import Array
 
 import scrollmt.paper.probes.all  # noqa: F401
-from scrollmt.arms import Arm, get_arm, questions
-from scrollmt.arms.base import map_runs, one_run
+from scrollmt.arms import ARMS, Arm, Fold, Forecasts, OwnArm, get_arm
+from scrollmt.arms.base import Heads, map_runs, module_of, one_run
 from scrollmt.arms.ensembles import MEMBER_STRIDE
-from scrollmt.backbone import PAPER_BACKBONES, PAPER_WIDTH, paper_backbone
+from scrollmt.backbone import PAPER_WIDTH, paper_backbone
 from scrollmt.fit import Fits, fit, stack
 from scrollmt.intake import read_rows
 from scrollmt.model import Model, build
@@ -33,15 +33,10 @@ from scrollmt.objective import Data
 from scrollmt.paper.probes.registry import PREFIX, PROBES, SETTINGS
 from scrollmt.paper.problems import Problem, problem, read_id, true_var
 from scrollmt.paper.protocol import PROTOCOL, Protocol
-from scrollmt.paper.scoring import (
-    fitted_columns,
-    spread_columns,
-    test_columns,
-    validation_columns,
-)
-from scrollmt.predictive import GaussianLaw, Law, mix
+from scrollmt.paper.scoring import check_laws
+from scrollmt.paper.sources import SOURCES
+from scrollmt.predictive import Law, mix
 from scrollmt.scaling import Scales
-from scrollmt.splits import Split
 
 Row = dict[str, Any]
 
@@ -89,19 +84,20 @@ def make_job(
     seeds: Sequence[int] | None = None,
 ) -> Job:
     """A job under a protocol; a typing slip in a name is found here, not in a worker."""
-    described: dict[str, Any] = {}
+    determinants: dict[str, Any] = {"protocol": protocol.determinants()}
     if arm.startswith(PREFIX):
         if arm not in PROBES:
             raise ValueError(f"unknown probe {arm!r}; choose from {', '.join(sorted(PROBES))}")
-        described = dict(SETTINGS[arm])
+        determinants["arm"] = dict(SETTINGS[arm])
     else:
-        described = get_arm(arm).describe()
-        read_id(corpus)
-        if backbone not in PAPER_BACKBONES:
+        chosen, source = get_arm(arm), SOURCES[read_id(corpus).name]
+        determinants["arm"] = chosen.describe(source.tasks())
+        if backbone not in chosen.backbones:
             raise ValueError(
-                f"unknown backbone {backbone!r}; choose from {', '.join(PAPER_BACKBONES)}"
+                f"unknown backbone {backbone!r}; choose from {', '.join(chosen.backbones)}"
             )
-    determinants = {"protocol": protocol.determinants(), "arm": described}
+        if source.determinants:
+            determinants["corpus"] = dict(source.determinants)
     return Job(
         corpus,
         arm,
@@ -113,21 +109,19 @@ def make_job(
 
 @dataclass(frozen=True)
 class _Part:
-    """One seed's windows: how they were split and scaled."""
+    """One seed's windows as they are trained on, and how they were scaled."""
 
-    split: Split
     factor: float
     scales: Scales
     train: Data
     valid: Data
-    valid_labels: dict[str, Any]
-    test: tuple[np.ndarray, dict[str, Any]]
+    test_x: np.ndarray
 
 
 def _part(of: Problem, seed: int, tasks: Sequence[str]) -> _Part:
     split = of.split(seed)
     factor = of.target_factor(split)
-    heads = {name: head for name, head in questions().items() if name in tasks}
+    heads = {name: head for name, head in of.source.tasks().items() if name in tasks}
 
     def rows(index: np.ndarray) -> Any:
         X, Y = of.part(index, factor)
@@ -136,18 +130,16 @@ def _part(of: Problem, seed: int, tasks: Sequence[str]) -> _Part:
     train = rows(split.train)
     scales = Scales.of(train, heads, scale_targets=False)
     return _Part(
-        split,
         factor,
         scales,
         scales.data(train, heads),
         scales.data(rows(split.valid), heads),
-        of.part(split.valid, factor)[1],
-        of.part(split.test, factor),
+        of.X[split.test],
     )
 
 
 def _start(
-    arm: Arm, backbone: str, seed: int, train: Data, protocol: Protocol
+    arm: Arm, tasks: Heads, backbone: str, seed: int, train: Data, protocol: Protocol
 ) -> tuple[list[Any], list[Any]]:
     """One seed's runs before training, one a setting, and their keys.
 
@@ -156,7 +148,7 @@ def _start(
     tag = zlib.crc32(backbone.encode())
     (start_key,) = jax.random.split(jax.random.fold_in(jax.random.key(seed), tag), 1)
     net_key, task_key, run_key = jax.random.split(start_key, 3)
-    heads = {name: h.started(train.y[name], train.weight[name]) for name, h in arm.heads().items()}
+    heads = {name: h.started(train.y[name], train.weight[name]) for name, h in tasks.items()}
     built = build(
         paper_backbone(backbone, train.x.shape[-1], net_key, uniform=protocol.initial_uniform),
         heads,
@@ -171,14 +163,20 @@ def _start(
 
 
 def _fit(
-    arm: Arm, backbone: str, seeds: Sequence[int], parts: Sequence[_Part], protocol: Protocol
+    arm: Arm,
+    tasks: Heads,
+    backbone: str,
+    seeds: Sequence[int],
+    parts: Sequence[_Part],
+    protocol: Protocol,
 ) -> tuple[Fits, Data, Data]:
     """All seeds, members and settings of an arm as one batch, in this order."""
     models: list[Any] = []
     keys: list[Any] = []
     for seed, part in zip(seeds, parts, strict=True):
         for member in range(arm.members):
-            started = _start(arm, backbone, seed + MEMBER_STRIDE * member, part.train, protocol)
+            start = seed + MEMBER_STRIDE * member
+            started = _start(arm, tasks, backbone, start, part.train, protocol)
             models += started[0]
             keys += started[1]
     each = arm.members * len(arm.settings)
@@ -224,6 +222,82 @@ def _project(model: Model, x: Array) -> dict[str, tuple[Array, Array]]:
     return model.project(x)
 
 
+@dataclass(frozen=True)
+class _Trained:
+    """What an arm hands back: forecasts by seed and setting, and the seconds of training."""
+
+    forecasts: dict[int, list[Forecasts]]
+    seconds: float
+
+
+def _train_composed(arm: Arm, job: Job, of: Problem, protocol: Protocol) -> _Trained:
+    """All runs of a composition as one batch."""
+    tasks = arm.heads_on(of.source.tasks())
+    parts = [_part(of, seed, [*tasks]) for seed in job.seeds]
+    began = time.perf_counter()
+    fits, train, valid = _fit(arm, tasks, job.backbone, job.seeds, parts, protocol)
+    models = arm.finish(fits.models, train, valid)
+    jax.block_until_ready(models)
+    seconds = time.perf_counter() - began
+    each = arm.members * len(arm.settings)
+    test_x = np.stack([p.scales.inputs(p.test_x) for p in parts]).astype(train.x.dtype)
+    lines = {
+        "valid": map_runs(_project, models, valid.x),
+        "test": map_runs(_project, models, jnp.repeat(jnp.asarray(test_x), each, axis=0)),
+    }
+    lines = jax.tree.map(np.asarray, lines)
+    models = jax.tree.map(lambda a: np.asarray(a) if isinstance(a, jax.Array) else a, models)
+    forecasts: dict[int, list[Forecasts]] = {seed: [] for seed in job.seeds}
+    for place, (seed, part) in enumerate(zip(job.seeds, parts, strict=True)):
+        for at in range(len(arm.settings)):
+            runs = [place * each + member * len(arm.settings) + at for member in range(arm.members)]
+            members = [one_run(models, run) for run in runs]
+            laws: dict[str, dict[str, Law]] = {}
+            for kind, read in lines.items():
+                spoken = [
+                    _laws(m, one_run(read, r), part.scales)
+                    for m, r in zip(members, runs, strict=True)
+                ]
+                laws[kind] = {name: mix([law[name] for law in spoken]) for name in tasks}
+            facts: Row = {}
+            if arm.members == 1:
+                facts |= of.source.scoring.fitted(members[0], laws["test"])
+            facts["steps"] = float(np.mean(fits.steps[runs]))
+            facts["best_step"] = float(np.mean(fits.best_step[runs]))
+            facts["stop_reason"] = "+".join(sorted({fits.stop_reason[r] for r in runs}))
+            forecasts[seed].append(Forecasts(laws["valid"], laws["test"], facts))
+    return _Trained(forecasts, seconds)
+
+
+def _train_own(arm: OwnArm, job: Job, of: Problem) -> _Trained:
+    """One call of the arm for each seed and setting."""
+    began = time.perf_counter()
+    forecasts = {
+        # Each call has arrays of its own, so that a change of them reaches no other call.
+        seed: [arm.forecast(_fold(of, arm, job.backbone, seed), each) for each in arm.settings]
+        for seed in job.seeds
+    }
+    return _Trained(forecasts, time.perf_counter() - began)
+
+
+def _fold(of: Problem, arm: OwnArm, backbone: str, seed: int) -> Fold:
+    """What an arm may see of a seed: everything but the labels of the test windows."""
+    split = of.split(seed)
+    factor = of.target_factor(split)
+    tasks = arm.heads_on(of.source.tasks())
+    (X, Y), (X_valid, Y_valid) = (of.part(rows, factor) for rows in (split.train, split.valid))
+    return Fold(
+        seed,
+        backbone,
+        tasks,
+        X,
+        {name: Y[name] for name in tasks},
+        X_valid,
+        {name: Y_valid[name] for name in tasks},
+        of.X[split.test],
+    )
+
+
 def execute(job: Job, protocol: Protocol | None = None) -> Outcome:
     """Train and score a job's runs; one row a run, or one row an ensemble."""
     # Scores in single precision throughout: accelerators would halve the digits of a product.
@@ -242,52 +316,52 @@ def _execute(job: Job, protocol: Protocol | None) -> Outcome:
     arm = get_arm(job.arm)
     of = problem(job.corpus, protocol)
     truth = true_var(of, protocol)
-    tasks = [*arm.heads()]
-    parts = [_part(of, seed, tasks) for seed in job.seeds]
-    began = time.perf_counter()
-    fits, train, valid = _fit(arm, job.backbone, job.seeds, parts, protocol)
-    models = arm.finish(fits.models, train, valid)
-    jax.block_until_ready(models)
-    seconds = time.perf_counter() - began
-    each = arm.members * len(arm.settings)
-    test_x = np.stack([p.scales.inputs(p.test[0]) for p in parts]).astype(train.x.dtype)
-    lines = {
-        "valid": map_runs(_project, models, valid.x),
-        "test": map_runs(_project, models, jnp.repeat(jnp.asarray(test_x), each, axis=0)),
-    }
-    lines = jax.tree.map(np.asarray, lines)
-    models = jax.tree.map(lambda a: np.asarray(a) if isinstance(a, jax.Array) else a, models)
+    if isinstance(arm, OwnArm):
+        trained = _train_own(arm, job, of)
+    elif isinstance(arm, Arm):
+        trained = _train_composed(arm, job, of, protocol)
+    else:
+        raise TypeError(f"arm {arm.name!r} is a {type(arm).__name__}; make it an Arm or an OwnArm")
+    tasks, scoring = arm.heads_on(of.source.tasks()), of.source.scoring
     rows: dict[int, list[Row]] = {seed: [] for seed in job.seeds}
     arrays: dict[str, list[float]] = {}
-    for place, (seed, part) in enumerate(zip(job.seeds, parts, strict=True)):
-        for at, setting in enumerate(arm.settings):
-            runs = [place * each + member * len(arm.settings) + at for member in range(arm.members)]
-            members = [one_run(models, run) for run in runs]
-            laws: dict[str, dict[str, Law]] = {}
-            for kind, read in lines.items():
-                spoken = [
-                    _laws(m, one_run(read, r), part.scales)
-                    for m, r in zip(members, runs, strict=True)
-                ]
-                laws[kind] = {name: mix([law[name] for law in spoken]) for name in tasks}
-            V = None if truth is None else truth[part.split.test]
+    for seed, forecasts in trained.forecasts.items():
+        split = of.split(seed)
+        factor = of.target_factor(split)
+        valid_y, test_y = (of.part(part, factor)[1] for part in (split.valid, split.test))
+        V = None if truth is None else truth[split.test]
+        for setting, spoken in zip(arm.settings, forecasts, strict=True):
+            where = f"{job.corpus} {job.arm} seed {seed}"
+            check_laws(spoken.valid, valid_y, tasks, f"{where}, validation windows")
+            check_laws(spoken.test, test_y, tasks, f"{where}, test windows")
             row: Row = {"setting": json.dumps(dict(setting), sort_keys=True)}
-            row |= validation_columns(laws["valid"], part.valid_labels)
-            row |= test_columns(laws["test"], part.test[1])
-            state = laws["test"].get("state")
-            if isinstance(state, GaussianLaw):
-                row |= spread_columns(state, part.test[1]["state"], V)
-                if V is not None and place == 0 and len(arm.settings) == 1:
-                    arrays = {"var": [*map(float, state.sd**2)], "true_var": [*map(float, V)]}
-            if arm.members == 1:
-                row |= fitted_columns(members[0], laws["test"])
-            row["target_factor"] = part.factor
-            row["steps"] = float(np.mean(fits.steps[runs]))
-            row["best_step"] = float(np.mean(fits.best_step[runs]))
-            row["stop_reason"] = "+".join(sorted({fits.stop_reason[r] for r in runs}))
-            row["seconds"] = seconds / len(job.seeds)
-            rows[seed].append(row)
-    return Outcome(rows, seconds, environment(), arrays)
+            row |= scoring.valid(spoken.valid, valid_y) | scoring.test(spoken.test, test_y, V)
+            if of.source.scaled is not None:
+                row["target_factor"] = factor
+            row["seconds"] = trained.seconds / len(job.seeds)
+            if taken := sorted(row.keys() & spoken.facts.keys()):
+                raise ValueError(
+                    f"{where}: the facts {taken} have the names of columns that the arena "
+                    "computes; give them other names"
+                )
+            rows[seed].append(row | dict(spoken.facts))
+            if seed == job.seeds[0] and len(arm.settings) == 1:
+                arrays = scoring.arrays(spoken.test, V)
+    return Outcome(rows, trained.seconds, environment(), arrays)
+
+
+def modules_of(job: Job) -> set[str]:
+    """The modules outside the package that register a job's arm and corpus.
+
+    A worker process imports them; the functions of a script's `__main__` it has already.
+    """
+    found: set[str] = set()
+    if job.arm in PROBES:
+        found = {module_of(PROBES[job.arm])}
+    elif job.arm in ARMS:
+        source = SOURCES[read_id(job.corpus).name]
+        found = ARMS[job.arm].modules() | {module_of(source.load), module_of(source.tasks)}
+    return {name for name in found if name.split(".")[0] not in ("scrollmt", "__main__")}
 
 
 def environment() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""scrollmt as a user gets it: the default preset on the paper's splits."""
+"""scrollmt as a user gets it: the default preset on the splits of any corpus."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from scrollmt.arms import questions
 from scrollmt.forecaster import Forecaster
 from scrollmt.paper.probes.registry import Rows, probe
 from scrollmt.paper.problems import problem, true_var
 from scrollmt.paper.protocol import Protocol
-from scrollmt.paper.scoring import spread_columns, test_columns, validation_columns
-from scrollmt.predictive import GaussianLaw
 from scrollmt.presets import DEFAULT
 
 if TYPE_CHECKING:
@@ -33,13 +30,14 @@ def default_preset(job: Job, protocol: Protocol) -> Rows:
         factor = of.target_factor(split)
         train, valid, test = (of.part(p, factor) for p in (split.train, split.valid, split.test))
         began = time.perf_counter()
-        model = Forecaster(questions(), validation=valid, seed=seed).fit(*train)
+        model = Forecaster(of.source.tasks(), validation=valid, seed=seed).fit(*train)
         seconds = time.perf_counter() - began
         spoken, judged = model.predict(test[0]), model.predict(valid[0])
-        row = {"setting": json.dumps({}), "seconds": seconds, "target_factor": factor}
-        row |= validation_columns(judged, valid[1]) | test_columns(spoken, test[1])
-        state = spoken["state"]
-        assert isinstance(state, GaussianLaw)
-        row |= spread_columns(state, test[1]["state"], None if truth is None else truth[split.test])
+        row = {"setting": json.dumps({}), "seconds": seconds}
+        if of.source.scaled is not None:
+            row["target_factor"] = factor
+        V = None if truth is None else truth[split.test]
+        scoring = of.source.scoring
+        row |= scoring.valid(judged, valid[1]) | scoring.test(spoken, test[1], V)
         rows[seed] = [row]
     return rows

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from scrollmt.arms import ARMS
 from scrollmt.backbone import PAPER_BACKBONES
 from scrollmt.paper.jobs import Job, make_job
 from scrollmt.paper.probes.registry import PREFIX
@@ -57,16 +58,19 @@ def sweep(
     corpora: Iterable[str],
     arms: Iterable[str],
     protocol: Protocol = PROTOCOL,
-    backbones: Sequence[str] = PAPER_BACKBONES,
+    backbones: Sequence[str] | None = None,
 ) -> list[Job]:
-    """Every arm on every backbone of every corpus, on all of its draws; a probe on the first."""
+    """Every arm on every corpus, on all of its draws; a probe on the first.
+
+    `backbones` are by default those that each arm has, and the paper's for a probe.
+    """
     arms = list(arms)
     return [
         make_job(drawn, arm, backbone, protocol)
         for corpus in corpora
         for arm in arms
         for drawn in ([corpus] if arm.startswith(PREFIX) else draws_of(corpus))
-        for backbone in backbones
+        for backbone in backbones or (ARMS[arm].backbones if arm in ARMS else PAPER_BACKBONES)
     ]
 
 

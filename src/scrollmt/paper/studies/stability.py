@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from scrollmt.arms import get_arm
+from scrollmt.arms import get_arm, questions
 from scrollmt.paper.jobs import Job
 from scrollmt.paper.probes import equivariance as probe
 from scrollmt.paper.protocol import Protocol
@@ -41,7 +41,7 @@ def failures(e: Evidence) -> Measured:
     """Runs that ended in a value that is no number, or with a score that is none."""
     failed = total = 0
     for (_, arm), runs in composed_runs(e).items():
-        scores = runs.reindex(columns=[HEADS[head] for head in get_arm(arm).heads()])
+        scores = runs.reindex(columns=[HEADS[head] for head in get_arm(arm).heads_on(questions())])
         bad = ~np.isfinite(scores).all(axis=1) | runs["stop_reason"].str.contains("nonfinite")
         failed, total = failed + int(bad.sum()), total + len(runs)
     return Measured(failed, note=f"of {total} runs in the records, none left out")
