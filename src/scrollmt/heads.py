@@ -57,6 +57,10 @@ class AbstractHead(eqx.Module):
     def log_predictive(self, y: Array, mean: Array, var: Array) -> Array:
         """Log score of each label under the plate predictive, in nats."""
 
+    def log_likelihood(self, y: Array, a: Array) -> Array:
+        """log p(y | a) in nats, elementwise, for a latent value `a`."""
+        return self.log_predictive(y, a, jnp.zeros_like(a))
+
     def read_labels(self, name: str, values: Any) -> tuple[np.ndarray, np.ndarray]:
         """Labels with a harmless value where missing, and which of them are observed."""
         y = real_labels(values, len(values), f"task {name!r}")

@@ -28,6 +28,7 @@ from scrollmt.arms.ensembles import MEMBER_STRIDE
 from scrollmt.backbone import PAPER_BACKBONES, PAPER_WIDTH, paper_backbone
 from scrollmt.fit import Fits, fit, stack
 from scrollmt.intake import read_rows
+from scrollmt.laws import RealLaw
 from scrollmt.model import Model, build
 from scrollmt.objective import Data
 from scrollmt.paper.probes.registry import PREFIX, PROBES, SETTINGS
@@ -39,7 +40,7 @@ from scrollmt.paper.scoring import (
     test_columns,
     validation_columns,
 )
-from scrollmt.predictive import GaussianLaw, Law, mix
+from scrollmt.predictive import Law, mix
 from scrollmt.scaling import Scales
 from scrollmt.splits import Split
 
@@ -275,7 +276,7 @@ def _execute(job: Job, protocol: Protocol | None) -> Outcome:
             row |= validation_columns(laws["valid"], part.valid_labels)
             row |= test_columns(laws["test"], part.test[1])
             state = laws["test"].get("state")
-            if isinstance(state, GaussianLaw):
+            if isinstance(state, RealLaw) and state.normal:
                 row |= spread_columns(state, part.test[1]["state"], V)
                 if V is not None and place == 0 and len(arm.settings) == 1:
                     arrays = {"var": [*map(float, state.sd**2)], "true_var": [*map(float, V)]}

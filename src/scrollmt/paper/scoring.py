@@ -10,8 +10,9 @@ from scipy.stats import pearsonr, spearmanr
 
 from scrollmt import scores
 from scrollmt.heads import Gaussian
+from scrollmt.laws import RealLaw
 from scrollmt.model import Model
-from scrollmt.predictive import GaussianLaw, Law
+from scrollmt.predictive import Law
 
 COLUMNS = {"state": "reg_nll", "event": "evt_nll", "regime": "ord_nll"}
 
@@ -36,9 +37,7 @@ def test_columns(laws: Mapping[str, Law], y: Mapping[str, Any]) -> dict[str, flo
     return row
 
 
-def spread_columns(
-    law: GaussianLaw, y: np.ndarray, true_var: np.ndarray | None
-) -> dict[str, float]:
+def spread_columns(law: RealLaw, y: np.ndarray, true_var: np.ndarray | None) -> dict[str, float]:
     """How the state's predictive variance V_n lies, alone and beside the true variance V*."""
     var = law.sd**2
     residual_var = float(np.mean((y - law.mean) ** 2))
@@ -69,6 +68,6 @@ def fitted_columns(model: Model, laws: Mapping[str, Law]) -> dict[str, float]:
         noise = float(np.exp(2.0 * np.float64(state.head.log_sigma_obs)))
         row["sigma_obs"] = noise**0.5
         law = laws["state"]
-        assert isinstance(law, GaussianLaw)
+        assert isinstance(law, RealLaw)
         row["belief_share"] = float(1.0 - noise / np.mean(law.sd**2))
     return row

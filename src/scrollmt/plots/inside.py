@@ -25,6 +25,7 @@ from scrollmt.beliefs import Point
 from scrollmt.committee import project
 from scrollmt.forecaster import Forecaster
 from scrollmt.heads import AbstractHead, AbstractProbit, Gaussian
+from scrollmt.laws import RealLaw
 from scrollmt.plots import canvas
 from scrollmt.predictive import Law
 
@@ -38,7 +39,7 @@ def variance_split(law: Law, *, x: Any = None, ax: Axes | None = None) -> Axes:
     Without `x` the windows stand in order of their variance. Where several members speak for a
     task, their disagreement counts as belief.
     """
-    noise, belief = getattr(law, "noise_var", None), getattr(law, "belief_var", None)
+    noise, belief = (law.noise_var, law.belief_var) if isinstance(law, RealLaw) else (None, None)
     if noise is None or belief is None:
         raise ValueError(
             f"this {type(law).__name__} does not say which part of its variance is noise; "

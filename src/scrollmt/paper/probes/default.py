@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from scrollmt.arms import questions
 from scrollmt.forecaster import Forecaster
+from scrollmt.laws import RealLaw
 from scrollmt.paper.probes.registry import Rows, probe
 from scrollmt.paper.problems import problem, true_var
 from scrollmt.paper.protocol import Protocol
 from scrollmt.paper.scoring import spread_columns, test_columns, validation_columns
-from scrollmt.predictive import GaussianLaw
 from scrollmt.presets import DEFAULT
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def default_preset(job: Job, protocol: Protocol) -> Rows:
         row = {"setting": json.dumps({}), "seconds": seconds, "target_factor": factor}
         row |= validation_columns(judged, valid[1]) | test_columns(spoken, test[1])
         state = spoken["state"]
-        assert isinstance(state, GaussianLaw)
+        assert isinstance(state, RealLaw)
         row |= spread_columns(state, test[1]["state"], None if truth is None else truth[split.test])
         rows[seed] = [row]
     return rows
