@@ -34,6 +34,8 @@ _NODES = 64
 # this many sds and at most this share of the count's own width: good to 1e-6.
 _REACH, _STEP, _SHARE = 7.0, 0.6, 0.5
 _MOST = 4001
+# The density of a standard normal is no float beyond.
+_FARTHEST = 38.0
 # The largest log rate whose exponential is a float.
 _LOG_MOST = 700.0
 # Between these quantiles a distribution function is smooth enough for a few Legendre nodes.
@@ -115,6 +117,7 @@ class CountLaw(LatentLaw):
         return self._share(y, above=False)
 
     def sf(self, y: Numbers) -> Vector:
+        """P(Y_n > y_n), to five digits up to counts of about 10^4 and to one or two far beyond."""
         return self._share(y, above=True)
 
     def _share(self, y: Numbers, *, above: bool) -> Vector:
@@ -131,20 +134,31 @@ class CountLaw(LatentLaw):
 
     def _cdf(self, counts: np.ndarray, rows: np.ndarray, *, above: bool = False) -> Vector:
         """P(Y <= counts) for some rows, of counts that are there; or P(Y > counts)."""
-        z, weight = self._rule(counts, rows)
+        z, weight = self._rule(counts, rows, above=above)
         out = np.zeros(len(rows))
         for part in parts(len(z), len(rows)):
             for a, alpha in self._log_rates(rows[part], z):
                 out[part] += _conditional_cdf(counts[part, None], a, alpha, above) @ weight
         return np.minimum(out / self.dispersion.size, 1.0)
 
-    def _rule(self, counts: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _rule(
+        self, counts: np.ndarray, rows: np.ndarray, *, above: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Nodes in sds of the belief, near enough for such counts, and their weights."""
         # In the log rate a count has a width of its own.
         width = np.sqrt(1.0 / (counts[:, None] + 1.0) + self.dispersion)
         ratio = float(np.max(np.sqrt(self.latent_var[rows]) / width, initial=0.0))
-        nodes = math.ceil(2.0 * _REACH * max(1.0 / _STEP, ratio / _SHARE)) + 1
-        z = np.linspace(-_REACH, _REACH, min(nodes, _MOST)) if ratio > 0.0 else np.zeros(1)
+        if ratio == 0.0:
+            return np.zeros(1), np.ones(1)
+        top = _REACH
+        if above:
+            # What lies far above comes from rates near the count itself, however unlikely they are.
+            sd = np.sqrt(self.latent_var[rows])
+            gap = np.log1p(counts)[:, None] - self.latent_mean[rows]
+            far = np.divide(gap, sd, out=np.zeros_like(gap), where=sd > 0.0)
+            top += float(np.clip(np.max(far, initial=0.0), 0.0, _FARTHEST))
+        nodes = math.ceil((_REACH + top) * max(1.0 / _STEP, ratio / _SHARE)) + 1
+        z = np.linspace(-_REACH, top, min(nodes, _MOST))
         weight = np.exp(-0.5 * z**2)
         return z, weight / weight.sum()
 
