@@ -192,3 +192,13 @@ def test_what_is_wrong_is_named(head: AbstractHead, labels: list[float], fault: 
 def test_a_law_that_cannot_change_its_units_says_what_to_write() -> None:
     with pytest.raises(TypeError, match="write its method affine"):
         check_head(NoUnits(), LABELS)
+
+
+def test_what_a_head_does_not_say_has_a_default() -> None:
+    head, zero = Plain(), jnp.zeros(2)
+    assert head.description == repr(head)
+    assert head.half_information(zero, zero) is None
+    np.testing.assert_array_equal(
+        head.log_likelihood(zero, zero), head.log_predictive(zero, zero, zero)
+    )
+    assert Gaussian().description == "a value: Gaussian"

@@ -78,6 +78,11 @@ class AbstractHead(eqx.Module):
         return 0.0
 
     @property
+    def description(self) -> str:
+        """The head in words, for a report."""
+        return repr(self)
+
+    @property
     def takes_bounds(self) -> bool:
         """Whether a label may be a pair, a lower and an upper bound of a value."""
         return False
@@ -94,14 +99,17 @@ class AbstractHead(eqx.Module):
         """The head and the latent value that score these labels best, the same for all of them."""
         return best_constant(self, y, weight)
 
+    def half_information(self, mean: Array, var: Array) -> Array | None:
+        """Half the Fisher information of a label about the mean; None without a closed form."""
+        return None
+
     def law(self, mean: np.ndarray, var: np.ndarray) -> Law:
         """The plate predictives as the law a user reads."""
         return HeadLaw(self, mean, var)
 
     def rescaled_law(self, mean: np.ndarray, var: np.ndarray, offset: float, scale: float) -> Law:
         """The law of `offset + scale * y`, for a head that was fitted to y."""
-        law: Any = self.law(mean, var)
-        return law.affine(offset, scale)
+        return self.law(mean, var).affine(offset, scale)
 
 
 class AbstractQuadrature(AbstractHead):
@@ -140,6 +148,13 @@ class Gaussian(AbstractHead):
 
     def predictive_var(self, var: Array) -> Array:
         return jnp.exp(2.0 * self.log_sigma_obs) + var
+
+    @property
+    def description(self) -> str:
+        return "a value: Gaussian"
+
+    def half_information(self, mean: Array, var: Array) -> Array:
+        return 0.5 / self.predictive_var(var)
 
     def units(self, labels: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
         return mean_and_sd(labels, weight)
@@ -189,9 +204,8 @@ class AbstractProbit(AbstractHead):
 
     def constant(self, y: Array, weight: Array) -> tuple[Self, Array]:
         below = jnp.cumsum(_class_shares(y, weight, self.classes))[:-1]
-        return self.with_cutpoints(PROBIT_BASE_SCALE * jax.scipy.special.ndtri(below)), jnp.zeros(
-            ()
-        )
+        cuts = PROBIT_BASE_SCALE * jax.scipy.special.ndtri(below)
+        return self.with_cutpoints(cuts), jnp.zeros(())
 
     def probit_scale(self, var: Array) -> Array:
         return jnp.sqrt(PROBIT_BASE_SCALE**2 + var)
@@ -216,6 +230,11 @@ class AbstractProbit(AbstractHead):
         """Log mass of every class, along a new last axis."""
         labels = jnp.arange(self.classes)
         return jax.vmap(lambda r: self.log_predictive(r, mean, var), out_axes=-1)(labels)
+
+    @eqx.filter_jit
+    def half_information(self, mean: Array, var: Array) -> Array:
+        log_probs, slope = jax.jvp(lambda m: self.log_probs(m, var), [mean], [jnp.ones_like(mean)])
+        return 0.5 * jnp.sum(jnp.exp(log_probs) * slope**2, axis=-1)
 
 
 @eqx.filter_jit
@@ -252,6 +271,10 @@ class Event(AbstractProbit):
             raise ValueError(f"Event: an event has two labels, got {list(self.labels)}")
 
     @property
+    def description(self) -> str:
+        return "yes or no: probit"
+
+    @property
     def cutpoints(self) -> Float[Array, " 1"]:
         return self.cutpoint[None]
 
@@ -285,6 +308,10 @@ class Ordinal(AbstractProbit):
         self.log_gaps = jnp.asarray(np.log(np.diff(start)), dtype=float)
 
     @property
+    def description(self) -> str:
+        return f"{self.classes} ordered classes: probit with learned cutpoints"
+
+    @property
     def cutpoints(self) -> Float[Array, " cuts"]:
         steps = jnp.concatenate([jnp.zeros_like(self.log_gaps[:1]), jnp.exp(self.log_gaps)])
         if self.log_gaps.shape[-1] == 0:
@@ -316,6 +343,10 @@ class Categorical(AbstractHead):
 
     def __init__(self, R: int | Sequence[str]):
         self.classes, self.labels = count_and_texts("Categorical", R)
+
+    @property
+    def description(self) -> str:
+        return f"{self.classes} classes: softmax"
 
     @property
     def rows(self) -> int:

@@ -104,6 +104,10 @@ class Censored(AbstractHead):
         return self.gaussian.sigma_obs
 
     @property
+    def description(self) -> str:
+        return f"a value with detection limits: {self!r}"
+
+    @property
     def takes_bounds(self) -> bool:
         return True
 

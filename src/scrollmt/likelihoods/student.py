@@ -80,6 +80,10 @@ class StudentT(AbstractHead):
         self.log_df_excess = jnp.log(jnp.asarray(df - 2.0, dtype=float))
 
     @property
+    def description(self) -> str:
+        return "a value with heavy tails: Student-t"
+
+    @property
     def df(self) -> Float[Array, ""]:
         """Degrees of freedom; the fewer, the heavier the tails."""
         return 2.0 + jnp.exp(self.log_df_excess)
