@@ -339,3 +339,83 @@ def test_tracked_files_name_no_registry_and_no_machine() -> None:
 )
 def test_the_privacy_rule_sees_what_it_should(line: str, private: bool) -> None:
     assert bool(PRIVATE.search(line)) == private
+
+
+# A law is asked for what it can do. Whether it is of a number or of classes is a question about an
+# abstract kind; its concrete class is nobody's business.
+CONCRETE_LAWS = {
+    "AffineLaw",
+    "CategoricalLaw",
+    "CensoredLaw",
+    "CountLaw",
+    "EventLaw",
+    "GaussianLaw",
+    "HeadLaw",
+    "MixtureLaw",
+    "OrdinalLaw",
+    "StudentTLaw",
+    "TransformedLaw",
+}
+# Files in which `hasattr`, and `getattr` with a default, look at what is not ours, or at settings
+# by name; what they look for.
+PROBES = {
+    "_io/lock.py": "the code of an SQLite error, which not every error has",
+    "_io/reading.py": "flags of the operating system",
+    "arms/base.py": "parts of functions and of functools.partial",
+    "batches.py": "shapes of what a user's backbone returns",
+    "budget.py": "the operating system, and JAX's own variables",
+    "cli/shell.py": "errors of click",
+    "coordinates.py": "arrays of xarray, without importing it",
+    "fit.py": "the sharding that only arrays of JAX have",
+    "pages/drawing.py": "figures and axes of matplotlib",
+    "paper/records.py": "the code of an SQLite error",
+    "plots/alone.py": "tables by name, of any library",
+    "store/parts.py": "the floor of a covariance, which not every belief has",
+    # Attributes that scikit-learn wants to be absent before a fit, or without column names.
+    "cli/models.py": "feature_names_in_",
+    "export.py": "feature_names_in_",
+    "forecaster.py": "feature_names_in_ and model_",
+    "report/card.py": "feature_names_in_",
+    "report/evidence.py": "recipe_",
+    "store/estimator.py": "feature_names_in_",
+}
+
+
+def probes(source: str) -> list[str]:
+    """Lines that look at the class of a law, or probe an object for an attribute."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if node.func.id in ("isinstance", "issubclass"):
+                names = {n.id for n in ast.walk(node.args[1]) if isinstance(n, ast.Name)}
+                names |= {n.attr for n in ast.walk(node.args[1]) if isinstance(n, ast.Attribute)}
+                found += [f"line {node.lineno}: {name}" for name in sorted(names & CONCRETE_LAWS)]
+            probe = node.func.id == "hasattr" or (node.func.id == "getattr" and len(node.args) > 2)
+            found += [f"line {node.lineno}: {node.func.id}"] * probe
+        elif isinstance(node, ast.alias) and node.name == "singledispatch":
+            found.append("singledispatch")
+    return found
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: ".".join(module_of(p)[1:]))
+def test_a_law_is_asked_and_never_looked_at(path: Path) -> None:
+    found = probes(path.read_text(encoding="utf-8"))
+    if path.relative_to(PACKAGE).as_posix() in PROBES:
+        found = [one for one in found if not one.endswith(("hasattr", "getattr"))]
+    assert not found, "; ".join(found)
+
+
+@pytest.mark.parametrize(
+    ("source", "count"),
+    [
+        ("isinstance(law, GaussianLaw | RealLaw)", 1),
+        ("isinstance(law, (predictive.EventLaw, CountLaw))", 2),
+        ("hasattr(law, 'mean')", 1),
+        ("getattr(law, 'mean', None)", 1),
+        ("from functools import singledispatch", 1),
+        ("isinstance(law, RealLaw | DiscreteLaw)", 0),
+        ("getattr(np, name)", 0),
+    ],
+)
+def test_the_rule_on_laws_sees_every_form(source: str, count: int) -> None:
+    assert len(probes(source)) == count

@@ -9,6 +9,7 @@ import pytest
 import scoringrules
 from jaxtyping import TypeCheckError
 from scipy import integrate, stats
+from scipy.special import gammainc, logsumexp
 
 from scrollmt import GaussianLaw, at_lead, mix, original_units
 from scrollmt import scores as scoring
@@ -87,6 +88,8 @@ def test_the_right_tail_keeps_its_digits() -> None:
     t = StudentTLaw(np.zeros(4), np.zeros(4), 1.0, 4.0)
     y = np.array([3.0, 1e3, 1e6, 1e10])
     np.testing.assert_allclose(t.sf(y), stats.t.sf(y, 4.0), rtol=1e-6)
+    # The left tail is the mirror image, digit by digit.
+    np.testing.assert_allclose(t.cdf(-np.asarray(y)), stats.t.cdf(-np.asarray(y), 4.0), rtol=1e-6)
     wide = StudentTLaw([0.5], [0.4], 0.7, 3.5)
     far, _ = integrate.quad(lambda u: np.exp(wide.log_prob(u)[0]), 1e4, np.inf, epsabs=0.0)
     np.testing.assert_allclose(wide.sf(1e4), far, rtol=1e-6)
@@ -100,6 +103,18 @@ def test_the_right_tail_keeps_its_digits() -> None:
     want = [1.0, *stats.norm.sf([-1.0, 12.0, 19.9]), 0.0, 0.0]
     np.testing.assert_allclose(found, want, rtol=1e-11)
     np.testing.assert_allclose(censored[:1].sf([[1.0, 12.0]]), stats.norm.sf(12.0), rtol=1e-11)
+
+
+def test_a_count_far_above_keeps_its_chance_under_a_wide_belief() -> None:
+    """A huge count is a huge rate, many sds of the belief away: against a dense rule in logs."""
+    mean, k = np.array([0.0, -10.0, -10.0]), np.array([5.0, 1e3, 1e4])
+    broad = CountLaw(mean, np.full(3, 1.5))
+    z = np.linspace(-10.0, 30.0, 100_001)
+    with np.errstate(divide="ignore"):
+        given = np.log(gammainc(k[:, None] + 1.0, np.exp(mean[:, None] + np.sqrt(1.5) * z)))
+    want = logsumexp(given + stats.norm.logpdf(z), axis=1) + np.log(z[1] - z[0])
+    assert want[2] < -80.0
+    np.testing.assert_allclose(np.log(broad.sf(k)), want, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", LAWS)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxtyping import Array
 from scipy import stats
 
 from helpers import (
@@ -25,11 +26,14 @@ from helpers import (
     small_model,
 )
 from scrollmt.backbone import Dense
-from scrollmt.model import Model
+from scrollmt.beliefs import Diag
+from scrollmt.heads import AbstractHead
+from scrollmt.model import Model, Task
 from scrollmt.objective import (
     Data,
     backbone_penalty,
     composed,
+    data_terms,
     prior_term,
     shared_cavity,
     validation_nll,
@@ -199,3 +203,28 @@ def test_data_knows_its_length_and_takes_rows_of_everything() -> None:
     assert len(part) == 3
     for whole, few in zip(jax.tree.leaves(data), jax.tree.leaves(part), strict=True):
         np.testing.assert_array_equal(few, np.asarray(whole)[[2, 2, 0]])
+
+
+class _Lognormal(AbstractHead):
+    """log y is a standard normal around the line: a label of zero scores -inf, with NaN slopes."""
+
+    @property
+    def harmless(self) -> float:
+        return 1.0
+
+    def log_predictive(self, y: Array, mean: Array, var: Array) -> Array:
+        return -jnp.log(y) - 0.5 * (jnp.log(y) - mean) ** 2 / (1.0 + var)
+
+
+def test_a_row_of_weight_zero_has_the_fill_of_its_head_wherever_it_comes_from() -> None:
+    """Streams and shares of devices fill up rows with zeros, which no log-normal value is."""
+    belief = Diag(jnp.ones(2), jnp.zeros(2), 0.0)
+    task = Task(_Lognormal(), belief, jnp.zeros(()))
+    model = Model(eqx.nn.Identity(), {"a": task})
+    x, y = jnp.array([[0.1, 0.2], [0.0, 0.3]]), {"a": np.array([2.0, 0.0], np.float32)}
+    data = Data(x, y, {"a": jnp.array([1.0, 0.0])})
+    value, slope = eqx.filter_value_and_grad(lambda m: jnp.sum(data_terms(m, data)["a"]))(model)
+    leaves = jax.tree.leaves(eqx.filter(slope, eqx.is_inexact_array))
+    assert np.isfinite(value)
+    assert all(np.isfinite(leaf).all() for leaf in leaves)
+    assert data_terms(model, data)["a"][1] == 0.0

@@ -14,6 +14,8 @@ from scrollmt.heads import AbstractHead, AbstractQuadrature, Gaussian
 from scrollmt.laws import HeadLaw
 from scrollmt.predictive import GaussianLaw, Law
 from scrollmt.testing import check_head
+from scrollmt.transforms import Transform
+from scrollmt.units import TransformedLaw
 
 
 @pytest.mark.parametrize("name", HEADS)
@@ -113,6 +115,36 @@ class Harmful(Durations):
         return math.inf
 
 
+class HarmfulWhenScaled(AbstractHead):
+    """A log-normal value in units of its spread, whose fill is a label in those units alone."""
+
+    def units(self, labels: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+        return 0.0, 250.0
+
+    @property
+    def harmless(self) -> float:
+        return 0.0
+
+    def read_labels(self, name: str, values: Any) -> tuple[np.ndarray, np.ndarray]:
+        y, seen = super().read_labels(name, values)
+        return np.where(seen, y, 1.0), seen
+
+    def log_predictive(self, y: Array, mean: Array, var: Array) -> Array:
+        total = 1.0 + var
+        gap = 0.5 * (jnp.log(y) - mean) ** 2 / total
+        return -jnp.log(y) - 0.5 * jnp.log(2.0 * jnp.pi * total) - gap
+
+
+class NoUnits(Plain):
+    """Has units, but a law that cannot change them."""
+
+    def units(self, labels: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+        return 0.0, 2.0
+
+    def law(self, mean: np.ndarray, var: np.ndarray) -> Law:
+        return TransformedLaw(GaussianLaw(mean, np.sqrt(1.0 + var)), Transform())
+
+
 class OtherLaw(Plain):
     """Its law is another one."""
 
@@ -144,6 +176,7 @@ class OtherLikelihood(Plain):
         (Clamped(), [*LABELS, 60.0], "not finite"),
         (Unmasked(), LABELS, "must mask a missing label"),
         (Harmful(), [0.01, 0.7, 1.0, 12.0], "set `harmless`"),
+        (HarmfulWhenScaled(), [60.0, 250.0, 300.0, 900.0], "in scaled units too"),
         (OtherLaw(), LABELS, "the law's log_prob is"),
         (OtherUnits(), LABELS, "rescaled_law is not the law"),
         (OtherLikelihood(), LABELS, "but log_likelihood is"),
@@ -154,3 +187,18 @@ class OtherLikelihood(Plain):
 def test_what_is_wrong_is_named(head: AbstractHead, labels: list[float], fault: str) -> None:
     with pytest.raises(AssertionError, match=fault):
         check_head(head, labels)
+
+
+def test_a_law_that_cannot_change_its_units_says_what_to_write() -> None:
+    with pytest.raises(TypeError, match="write its method affine"):
+        check_head(NoUnits(), LABELS)
+
+
+def test_what_a_head_does_not_say_has_a_default() -> None:
+    head, zero = Plain(), jnp.zeros(2)
+    assert head.description == repr(head)
+    assert head.half_information(zero, zero) is None
+    np.testing.assert_array_equal(
+        head.log_likelihood(zero, zero), head.log_predictive(zero, zero, zero)
+    )
+    assert Gaussian().description == "a value: Gaussian"

@@ -20,9 +20,9 @@ import numpy as np
 from jaxtyping import Float
 
 from scrollmt.cutting import Question
-from scrollmt.laws import RealLaw
+from scrollmt.laws import NumberLaw
 from scrollmt.observables import Bands, Condition, Value
-from scrollmt.predictive import DiscreteLaw, GaussianLaw, Law
+from scrollmt.predictive import DiscreteLaw, Law
 from scrollmt.series import duration
 from scrollmt.windows import Windows
 
@@ -79,7 +79,7 @@ def compare(laws: Mapping[str, Law], tasks: Mapping[str, Question]) -> list[Agre
             law = laws.get(name)
             if (
                 isinstance(value, Value)
-                and isinstance(law, GaussianLaw | RealLaw)
+                and isinstance(law, NumberLaw)
                 and lead == value_lead
                 and _quantity(value) == _quantity(asked.value)
             ):
@@ -113,7 +113,7 @@ def _quantity(value: Value) -> tuple[object, ...]:
 
 def _agreement(
     about: tuple[str, DiscreteLaw, Condition | Bands],
-    value: tuple[str, GaussianLaw | RealLaw, Value],
+    value: tuple[str, NumberLaw, Value],
 ) -> Agreement:
     (task, own, asked), (name, law, scale) = about, value
     events = _events(asked)
@@ -138,13 +138,12 @@ def _events(asked: Condition | Bands) -> tuple[Condition, ...]:
     return tuple(asked.value >= edge for edge in asked.edges)
 
 
-def _chance(law: GaussianLaw | RealLaw, value: Value, event: Condition) -> Vector:
+def _chance(law: NumberLaw, value: Value, event: Condition) -> Vector:
     """P(event) according to the law of `value`."""
     at = np.full(len(law), event.threshold)
     # The same scale needs no way there and back, which could round across a mass.
     if event.value.after != value.after:
         at = value.after.forward(event.value.after.inverse(at))
-    upto = law.cdf(at)
-    below = law.cdf_pair(at)[0] if isinstance(law, RealLaw) else upto
+    below, upto = law.cdf_pair(at)
     chances = {">": 1.0 - upto, ">=": 1.0 - below, "<": below, "<=": upto}
     return chances[event.comparison]

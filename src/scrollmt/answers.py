@@ -18,12 +18,12 @@ from typing import Any
 import pandas as pd
 
 from scrollmt.joint import QUANTILES, JointLaw, Laws
-from scrollmt.laws import RealLaw
-from scrollmt.observables import Bands, Observable, Value
-from scrollmt.predictive import DiscreteLaw, EventLaw, GaussianLaw, Law
+from scrollmt.laws import NumberLaw
+from scrollmt.observables import Bands, Condition, Observable, Value
+from scrollmt.predictive import DiscreteLaw, Law
 from scrollmt.series import duration
 from scrollmt.transforms import Transform
-from scrollmt.units import TransformedLaw, original_units
+from scrollmt.units import original_units
 from scrollmt.windows import Windows
 
 _NUMBERS = ("units", "median", "lower", "upper", "probability", "band")
@@ -74,7 +74,7 @@ class Forecast:
     def sentence(self, task: str, level: float = 0.9) -> str:
         """One task's question with its time, and the answer."""
         law, asked = self.original[task], self.window.questions[task]
-        about = asked.value if not isinstance(asked, Value) and hasattr(asked, "value") else asked
+        about = asked.value if isinstance(asked, Condition | Bands) else asked
         at = "" if isinstance(about, Value) and about.reducer is None else "until "
         return f"{self.question(task)} ({at}{self.until[task]}): {_answer(law, asked, level)}"
 
@@ -125,7 +125,7 @@ def tidy(laws: Laws, windows: Windows, quantiles: Sequence[float] = QUANTILES) -
 
 def _numbers(law: Law, asked: Observable, level: float) -> dict[str, Any]:
     """The answer as cells of a table."""
-    if isinstance(law, GaussianLaw | RealLaw | TransformedLaw):
+    if isinstance(law, NumberLaw):
         lower, upper = law.interval(level)
         return {
             "units": asked.original_units if isinstance(asked, Value) else None,
@@ -133,8 +133,8 @@ def _numbers(law: Law, asked: Observable, level: float) -> dict[str, Any]:
             "lower": float(lower[0]),
             "upper": float(upper[0]),
         }
-    if isinstance(law, EventLaw):
-        return {"probability": float(law.prob[0])}
+    if isinstance(law, DiscreteLaw) and law.is_event:
+        return {"probability": float(law.probs[0, 1])}
     chances = _chances(law, asked)
     band = max(chances, key=lambda name: chances[name])
     return {"probability": chances[band], "band": band}
@@ -142,15 +142,15 @@ def _numbers(law: Law, asked: Observable, level: float) -> dict[str, Any]:
 
 def _answer(law: Law, asked: Observable, level: float) -> str:
     """The answer in words."""
-    if isinstance(law, GaussianLaw | RealLaw | TransformedLaw):
+    if isinstance(law, NumberLaw):
         cells = _numbers(law, asked, level)
         units = f" {cells['units']}" if isinstance(asked, Value) and asked.units else ""
         return (
             f"about {cells['median']:.3g}{units}, with {100 * level:g} percent between "
             f"{cells['lower']:.3g} and {cells['upper']:.3g}{units}"
         )
-    if isinstance(law, EventLaw):
-        return f"yes with {_percent(float(law.prob[0]))}"
+    if isinstance(law, DiscreteLaw) and law.is_event:
+        return f"yes with {_percent(float(law.probs[0, 1]))}"
     return ", ".join(f"{name} with {_percent(p)}" for name, p in _chances(law, asked).items())
 
 

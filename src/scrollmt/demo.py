@@ -15,8 +15,8 @@ from scrollmt._io import atomic
 from scrollmt.corpora import lorenz63
 from scrollmt.forecaster import Forecaster
 from scrollmt.heads import Event, Gaussian, Ordinal
+from scrollmt.laws import RealLaw
 from scrollmt.plots import canvas
-from scrollmt.predictive import GaussianLaw
 from scrollmt.scores import coverage
 from scrollmt.splits import random_split
 
@@ -60,7 +60,7 @@ def run(folder: Path, *, seed: int = 0, windows: int = 6500) -> Demo:
     x, y = part(split.test)
     laws, metrics = model.predict(x), model.evaluate(x, y)
     state = laws["state"]
-    assert isinstance(state, GaussianLaw)
+    assert isinstance(state, RealLaw)
     oracle = corpus.oracle(x, y)
     scored = time.perf_counter()
     table = pd.DataFrame(
@@ -79,7 +79,7 @@ def run(folder: Path, *, seed: int = 0, windows: int = 6500) -> Demo:
     return Demo(table, len(x), picture, seconds)
 
 
-def draw(folder: Path, law: GaussianLaw, y: np.ndarray, true_var: np.ndarray) -> Path:
+def draw(folder: Path, law: RealLaw, y: np.ndarray, true_var: np.ndarray) -> Path:
     """The picture on white, lorenz63.png, and beside it one for dark pages, lorenz63-dark.png."""
     import matplotlib
     from matplotlib.figure import Figure

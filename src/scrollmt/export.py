@@ -37,9 +37,8 @@ from scrollmt.backbone import LAYER_NORM_EPS, Dense
 from scrollmt.beliefs import AbstractBelief, Diag, Full, Point
 from scrollmt.forecaster import Forecaster
 from scrollmt.heads import PROBIT_BASE_SCALE, AbstractProbit, Categorical
-from scrollmt.likelihoods import CensoredLaw, CountLaw, StudentTLaw
+from scrollmt.laws import LatentLaw, RealLaw
 from scrollmt.numerics import LOG_SQRT_2PI, MILLS_CENTRE, mills_series, narrow_bucket
-from scrollmt.predictive import GaussianLaw
 
 try:
     import onnx
@@ -52,11 +51,6 @@ except ImportError as error:
 # Operator set 18 is read by ONNX Runtime from 1.14 on.
 OPSET = 18
 _IR_VERSION = 8
-# What the laws of members that are kept apart have learned beside the latent line.
-_LEARNED: dict[Any, tuple[str, ...]] = {
-    StudentTLaw: ("scale_obs", "df"),
-    CountLaw: ("dispersion",),
-}
 
 
 class _Graph:
@@ -253,7 +247,7 @@ class _Said:
         return self.scale * self.mean.cast(np.float64), self.scale**2 * self.var.cast(np.float64)
 
 
-def _moments(said: Sequence[_Said], noise: Sequence[GaussianLaw]) -> tuple[_Value, _Value]:
+def _moments(said: Sequence[_Said], noise: Sequence[RealLaw]) -> tuple[_Value, _Value]:
     """Mean and sd of Gaussian laws, mixed as `GaussianLaw._mix` does."""
     lines = [
         (mean + law.mean, var + law.var)
@@ -286,24 +280,28 @@ def _outputs(name: str, said: Sequence[_Said]) -> dict[str, _Value]:
         log_probs = tables.total("ReduceLogSumExp") - math.log(len(said))
         return {"log_probs": log_probs, "probs": log_probs.apply("Exp")}
     laws = [one.law_at_zero() for one in said]
-    if isinstance(laws[0], GaussianLaw):
-        return dict(zip(("mean", "sd"), _moments(said, laws), strict=True))
-    if isinstance(laws[0], CensoredLaw):
-        moments = _moments(said, [law.latent for law in laws])
-        return dict(zip(("latent_mean", "latent_sd"), moments, strict=True))
-    own = _LEARNED.get(type(laws[0]))
-    if own is None:
+    real = [law for law in laws if isinstance(law, RealLaw)]
+    if real and all(law.normal for law in real):
+        return dict(zip(("mean", "sd"), _moments(said, real), strict=True))
+    behind = [law.latent_normal for law in real if law.latent_normal is not None]
+    if behind:
+        return dict(zip(("latent_mean", "latent_sd"), _moments(said, behind), strict=True))
+    latent = [law for law in real if isinstance(law, LatentLaw)]
+    if not latent:
         raise ValueError(
             f"task {name!r}: {said[0].head!r} has a {type(laws[0]).__name__}, whose parameters "
             "have no ONNX form; leave the task out"
         )
     lines = [
         (mean + law.latent_mean[:, 0], var)
-        for (mean, var), law in zip((s.line() for s in said), laws, strict=True)
+        for (mean, var), law in zip((s.line() for s in said), latent, strict=True)
     ]
     means, variances = (_stack(column) for column in zip(*lines, strict=True))
-    learned = {p: graph.constant(np.concatenate([getattr(w, p) for w in laws]), float) for p in own}
-    kept = {p: value.apply("Identity") for p, value in learned.items()}
+    noise = (np.concatenate(each) for each in zip(*(law.noise for law in latent), strict=True))
+    kept = {
+        name: graph.constant(value, float).apply("Identity")
+        for name, value in zip(latent[0].learned, noise, strict=True)
+    }
     return {"latent_mean": means, "latent_var": variances, **kept}
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from functools import singledispatch
 from types import ModuleType
 from typing import Any, final
 
@@ -24,10 +23,8 @@ import jax
 import numpy as np
 import scipy.stats
 
-from scrollmt.laws import RealLaw
-from scrollmt.likelihoods import CensoredLaw, CountLaw
-from scrollmt.predictive import GaussianLaw, Law, OrderedLaw
-from scrollmt.units import TransformedLaw
+from scrollmt.laws import NumberLaw, RealLaw
+from scrollmt.predictive import Law, OrderedLaw
 
 
 class FrozenLaw:
@@ -76,7 +73,7 @@ class FrozenLaw:
             )
         draws = math.prod(shape if count == 1 else shape[:-1])
         seed = int(np.random.default_rng(random_state).integers(2**32))
-        return self.law.sample(jax.random.key(seed), draws).reshape(shape)
+        return self.law._sample(jax.random.key(seed), draws).reshape(shape)
 
     def _ask(self, ask: Callable[[Any, np.ndarray], np.ndarray], x: Any) -> np.ndarray:
         """`ask(law, x)` for one long law with as many forecasts as there are entries of `x`."""
@@ -154,44 +151,20 @@ def _class_sf(law: OrderedLaw, x: np.ndarray) -> np.ndarray:
     return np.where(x < 0.0, 1.0, law.sf(below))
 
 
-@singledispatch
+_BY_ATOMS = {"none": FrozenDensity, "some": FrozenLaw, "all": FrozenMass}
+
+
 def frozen(law: Law) -> Any:
     """A law as a distribution of ``scipy.stats``, or as an object that behaves like one."""
+    if isinstance(law, RealLaw) and law.normal:
+        return scipy.stats.norm(law.mean, law.sd)
+    if isinstance(law, NumberLaw):
+        return _BY_ATOMS[law.atoms](law)
+    if isinstance(law, OrderedLaw):
+        return FrozenClasses(law)
     raise TypeError(
         f"a {type(law).__name__} has no counterpart in scipy.stats: it has no distribution function"
     )
-
-
-@frozen.register
-def _(law: GaussianLaw) -> Any:
-    return scipy.stats.norm(law.mean, law.sd)
-
-
-@frozen.register
-def _(law: RealLaw) -> FrozenDensity:
-    return FrozenDensity(law)
-
-
-@frozen.register
-def _(law: CensoredLaw) -> FrozenLaw:
-    return FrozenLaw(law)
-
-
-@frozen.register
-def _(law: CountLaw) -> FrozenMass:
-    return FrozenMass(law)
-
-
-@frozen.register
-def _(law: OrderedLaw) -> FrozenClasses:
-    return FrozenClasses(law)
-
-
-@frozen.register
-def _(law: TransformedLaw) -> FrozenLaw:
-    inner = frozen(law.law)
-    has_density = isinstance(law.law, GaussianLaw) or isinstance(inner, FrozenDensity)
-    return FrozenDensity(law) if has_density else FrozenLaw(law)
 
 
 @final

@@ -57,6 +57,10 @@ class AbstractHead(eqx.Module):
     def log_predictive(self, y: Array, mean: Array, var: Array) -> Array:
         """Log score of each label under the plate predictive, in nats."""
 
+    def log_likelihood(self, y: Array, a: Array) -> Array:
+        """log p(y | a) in nats, elementwise, for a latent value `a`."""
+        return self.log_predictive(y, a, jnp.zeros_like(a))
+
     def read_labels(self, name: str, values: Any) -> tuple[np.ndarray, np.ndarray]:
         """Labels with a harmless value where missing, and which of them are observed."""
         y = real_labels(values, len(values), f"task {name!r}")
@@ -72,6 +76,11 @@ class AbstractHead(eqx.Module):
     def harmless(self) -> float:
         """A label with a finite score, to stand where one is missing."""
         return 0.0
+
+    @property
+    def description(self) -> str:
+        """The head in words, for a report."""
+        return repr(self)
 
     @property
     def takes_bounds(self) -> bool:
@@ -90,14 +99,17 @@ class AbstractHead(eqx.Module):
         """The head and the latent value that score these labels best, the same for all of them."""
         return best_constant(self, y, weight)
 
+    def half_information(self, mean: Array, var: Array) -> Array | None:
+        """Half the Fisher information of a label about the mean; None without a closed form."""
+        return None
+
     def law(self, mean: np.ndarray, var: np.ndarray) -> Law:
         """The plate predictives as the law a user reads."""
         return HeadLaw(self, mean, var)
 
     def rescaled_law(self, mean: np.ndarray, var: np.ndarray, offset: float, scale: float) -> Law:
         """The law of `offset + scale * y`, for a head that was fitted to y."""
-        law: Any = self.law(mean, var)
-        return law.affine(offset, scale)
+        return self.law(mean, var).affine(offset, scale)
 
 
 class AbstractQuadrature(AbstractHead):
@@ -136,6 +148,13 @@ class Gaussian(AbstractHead):
 
     def predictive_var(self, var: Array) -> Array:
         return jnp.exp(2.0 * self.log_sigma_obs) + var
+
+    @property
+    def description(self) -> str:
+        return "a value: Gaussian"
+
+    def half_information(self, mean: Array, var: Array) -> Array:
+        return 0.5 / self.predictive_var(var)
 
     def units(self, labels: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
         return mean_and_sd(labels, weight)
@@ -185,9 +204,8 @@ class AbstractProbit(AbstractHead):
 
     def constant(self, y: Array, weight: Array) -> tuple[Self, Array]:
         below = jnp.cumsum(_class_shares(y, weight, self.classes))[:-1]
-        return self.with_cutpoints(PROBIT_BASE_SCALE * jax.scipy.special.ndtri(below)), jnp.zeros(
-            ()
-        )
+        cuts = PROBIT_BASE_SCALE * jax.scipy.special.ndtri(below)
+        return self.with_cutpoints(cuts), jnp.zeros(())
 
     def probit_scale(self, var: Array) -> Array:
         return jnp.sqrt(PROBIT_BASE_SCALE**2 + var)
@@ -212,6 +230,11 @@ class AbstractProbit(AbstractHead):
         """Log mass of every class, along a new last axis."""
         labels = jnp.arange(self.classes)
         return jax.vmap(lambda r: self.log_predictive(r, mean, var), out_axes=-1)(labels)
+
+    @eqx.filter_jit
+    def half_information(self, mean: Array, var: Array) -> Array:
+        log_probs, slope = jax.jvp(lambda m: self.log_probs(m, var), [mean], [jnp.ones_like(mean)])
+        return 0.5 * jnp.sum(jnp.exp(log_probs) * slope**2, axis=-1)
 
 
 @eqx.filter_jit
@@ -248,6 +271,10 @@ class Event(AbstractProbit):
             raise ValueError(f"Event: an event has two labels, got {list(self.labels)}")
 
     @property
+    def description(self) -> str:
+        return "yes or no: probit"
+
+    @property
     def cutpoints(self) -> Float[Array, " 1"]:
         return self.cutpoint[None]
 
@@ -281,6 +308,10 @@ class Ordinal(AbstractProbit):
         self.log_gaps = jnp.asarray(np.log(np.diff(start)), dtype=float)
 
     @property
+    def description(self) -> str:
+        return f"{self.classes} ordered classes: probit with learned cutpoints"
+
+    @property
     def cutpoints(self) -> Float[Array, " cuts"]:
         steps = jnp.concatenate([jnp.zeros_like(self.log_gaps[:1]), jnp.exp(self.log_gaps)])
         if self.log_gaps.shape[-1] == 0:
@@ -312,6 +343,10 @@ class Categorical(AbstractHead):
 
     def __init__(self, R: int | Sequence[str]):
         self.classes, self.labels = count_and_texts("Categorical", R)
+
+    @property
+    def description(self) -> str:
+        return f"{self.classes} classes: softmax"
 
     @property
     def rows(self) -> int:

@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self, final
+from typing import Any, ClassVar, Self, TypeGuard, final
 
 import jax
 import numpy as np
@@ -28,7 +28,8 @@ import pandas as pd
 from jaxtyping import Float, PRNGKeyArray
 
 from scrollmt.coordinates import dataset, index_of
-from scrollmt.predictive import DiscreteLaw, EventLaw, GaussianLaw, Law, Numbers, real_labels
+from scrollmt.laws import NumberLaw, RealLaw
+from scrollmt.predictive import DiscreteLaw, GaussianLaw, Law, Numbers, real_labels
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 # Entries (i, j) and (j, i) that were computed apart differ by rounding, not by more than this.
@@ -236,14 +237,14 @@ class Laws(dict[str, Law]):
         tasks = [names] if isinstance(names, str) else list(names)
         if not tasks or len(set(tasks)) < len(tasks):
             raise ValueError(f"a joint law needs different tasks, got {tasks}")
-        margins: list[GaussianLaw] = []
+        margins: list[RealLaw] = []
         for name in tasks:
             law = self.get(name)
-            if not isinstance(law, GaussianLaw):
+            if law is None or not _is_normal(law):
                 found = "there is no such task" if law is None else f"it has a {type(law).__name__}"
                 raise ValueError(
                     f"task {name!r} has no place in a joint law: {found}; the Gaussian tasks are "
-                    f"{[n for n, one in self.items() if isinstance(one, GaussianLaw)]}"
+                    f"{[n for n, one in self.items() if _is_normal(one)]}"
                 )
             margins.append(law)
         cov = np.zeros((len(margins[0]), len(tasks), len(tasks)))
@@ -308,7 +309,7 @@ class Laws(dict[str, Law]):
         where = {str(n): self.index.get_level_values(k) for k, n in enumerate(self.index.names)}
         frames = []
         for task, law in self.items():
-            cells = _numbers(law, quantiles)
+            cells = law.columns(quantiles)
             clash = sorted(where.keys() & {"task", *cells})
             if clash:
                 raise ValueError(f"the index of the inputs is named {clash}, as a column is here")
@@ -322,7 +323,7 @@ class Laws(dict[str, Law]):
     def _wide(self, quantiles: Sequence[float]) -> pd.DataFrame:
         columns: dict[str, np.ndarray] = {}
         for task, law in self.items():
-            cells = {"prob": law.prob} if isinstance(law, EventLaw) else _numbers(law, quantiles)
+            cells = law.columns(quantiles, wide=True)
             columns |= {f"{task}_{name}": values for name, values in cells.items()}
         clash = sorted(columns.keys() & {str(name) for name in self.index.names})
         if clash:
@@ -342,20 +343,12 @@ class Laws(dict[str, Law]):
                 variables[f"{task}_prob"] = ((f"{task}_class",), law.probs)
                 levels[f"{task}_class"] = np.arange(law.num_classes)
                 continue
-            for name in ("mean", "sd"):
-                if hasattr(law, name):
-                    variables[f"{task}_{name}"] = ((), getattr(law, name))
-            if hasattr(law, "quantile"):
+            variables |= {f"{task}_{k}": ((), values) for k, values in law.columns(()).items()}
+            if isinstance(law, NumberLaw):
                 levels["quantile"] = np.asarray(quantiles, dtype=float)
                 variables[f"{task}_quantile"] = (("quantile",), law.quantile(levels["quantile"]))
         return dataset(variables, levels, self.index)
 
 
-def _numbers(law: Law, quantiles: Sequence[float]) -> dict[str, np.ndarray]:
-    """The columns of a table that suit a law, each (N,)."""
-    if isinstance(law, DiscreteLaw):
-        return {f"prob_{r}": law.probs[:, r] for r in range(law.num_classes)}
-    cells = {name: getattr(law, name) for name in ("mean", "sd") if hasattr(law, name)}
-    # The law of a head of one's own may know no more than its log score.
-    ask = getattr(law, "quantile", None)
-    return cells if ask is None else cells | {f"q{p:g}": ask(p) for p in quantiles}
+def _is_normal(law: Law) -> TypeGuard[RealLaw]:
+    return isinstance(law, RealLaw) and law.normal

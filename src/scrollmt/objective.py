@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from scrollmt.heads import AbstractHead
 from scrollmt.model import AbstractModel, Task
 
 # All that is done to data works on both kinds of arrays, which have no type in common.
@@ -59,9 +60,19 @@ def data_terms(model: AbstractModel, data: Data) -> dict[str, Float[Array, " N"]
     for coupling in model.couplings:
         read |= coupling.in_turn(read, data.y, data.weight)
     return {
-        name: -data.weight[name] * head.log_predictive(data.y[name], mean, var)
+        name: -data.weight[name] * head.log_predictive(_filled(data, name, head), mean, var)
         for name, (head, mean, var) in read.items()
     }
+
+
+def _filled(data: Data, name: str, head: AbstractHead) -> Array:
+    """Labels with the head's own fill where the weight is zero, wherever the data come from.
+
+    A label that the head holds impossible would make the term of weight zero a NaN.
+    """
+    y, weight = jnp.asarray(data.y[name]), jnp.asarray(data.weight[name])
+    seen = (weight > 0.0).reshape(*weight.shape, *(1,) * (y.ndim - weight.ndim))
+    return jnp.where(seen, y, jnp.asarray(head.harmless, y.dtype))
 
 
 def prior_term(task: Task) -> Float[Array, ""]:

@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Self, final
 import jax
 import numpy as np
 import pandas as pd
+import scoringrules
 from jaxtyping import Float, Int, PRNGKeyArray
 from scipy.special import logsumexp, ndtr, ndtri
 
@@ -34,10 +35,11 @@ from scrollmt.laws.base import (
     Numbers,
     Vector,
     class_labels,
-    mix,
     probabilities,
     real_labels,
 )
+from scrollmt.laws.derived import mix
+from scrollmt.laws.real import RealLaw
 
 __all__ = [
     "CategoricalLaw",
@@ -83,12 +85,13 @@ def _set(law: Any, name: str, value: Numbers, ndim: int) -> np.ndarray:
 
 @final
 @dataclass(frozen=True, eq=False, repr=False, init=False)
-class GaussianLaw(Law):
+class GaussianLaw(RealLaw):
     """y_n ~ N(mean_n, sd_n^2); `noise_var` (sigma_obs^2, scalar or (N,)) splits the variance."""
 
-    mean: Vector
-    sd: Vector
-    noise_var: Vector | None
+    # Fields, in the place of the properties that other laws of a number have; set by `__init__`.
+    mean: Vector = None  # type: ignore[assignment]
+    sd: Vector = None  # type: ignore[assignment]
+    noise_var: Vector | None = None
 
     def __init__(self, mean: Numbers, sd: Numbers, noise_var: Numbers = None) -> None:
         m = _set(self, "mean", mean, 1)
@@ -136,9 +139,8 @@ class GaussianLaw(Law):
         return cls(means.mean(axis=0), np.sqrt(var), noise)
 
     @property
-    def var(self) -> Vector:
-        """V_n."""
-        return self.sd**2
+    def normal(self) -> bool:
+        return True
 
     @property
     def belief_var(self) -> Vector | None:
@@ -183,6 +185,19 @@ class GaussianLaw(Law):
         z = central_z(level)
         return self._at(-z), self._at(z)
 
+    def _quantile(self, p: float) -> Vector:
+        return self._at(ndtri(p))
+
+    def covered(self, y: Numbers, levels: Numbers) -> np.ndarray:
+        distance = np.abs(self.standardise(y))
+        z = central_z(levels)
+        distance = distance if z.ndim == 0 else distance[:, None]
+        return np.where(np.isnan(distance), np.nan, distance <= z)
+
+    def crps(self, y: Numbers) -> Vector:
+        labels = real_labels(y, len(self))
+        return np.asarray(scoringrules.crps_normal(labels, self.mean, self.sd, backend="numpy"))
+
     def _at(self, z: Numbers) -> np.ndarray:
         if np.ndim(z) == 0:
             return self.mean + self.sd * z
@@ -190,14 +205,6 @@ class GaussianLaw(Law):
 
     def _sample(self, key: PRNGKeyArray, n: int) -> Float[np.ndarray, "n N"]:
         return self.mean + self.sd * np.asarray(jax.random.normal(key, (n, len(self))), np.float64)
-
-    def to_frame(self, level: float = 0.9) -> pd.DataFrame:
-        """Columns mean, sd, lower, upper (the central interval at `level`)."""
-        lower, upper = self.interval(level)
-        return self._table({"mean": self.mean, "sd": self.sd, "lower": lower, "upper": upper})
-
-    def _point(self) -> Vector:
-        return self.mean
 
 
 def central_z(level: Numbers) -> np.ndarray:
@@ -211,6 +218,20 @@ class DiscreteLaw(Law):
 
     _answers: ClassVar[str] = "law.probs, law.mode"
     log_probs: Matrix
+
+    @property
+    def is_event(self) -> bool:
+        """Whether there are two classes, of which the second means that an event happens."""
+        return False
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Names of the classes; None where they are numbers."""
+        return None
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return ("accuracy",)
 
     def __init__(self, log_probs: Numbers) -> None:
         table = _set(self, "log_probs", log_probs, 2)
@@ -273,10 +294,12 @@ class DiscreteLaw(Law):
         draws = jax.random.categorical(key, self.log_probs, shape=shape, mode="high")
         return np.asarray(draws, dtype=np.int64)
 
+    def columns(self, quantiles: Sequence[float], *, wide: bool = False) -> dict[str, np.ndarray]:
+        return {f"prob_{r}": self.probs[:, r] for r in range(self.num_classes)}
+
     def to_frame(self) -> pd.DataFrame:
         """Columns prob_0 .. prob_{R-1}, and mode."""
-        columns = {f"prob_{r}": self.probs[:, r] for r in range(self.num_classes)}
-        return self._table({**columns, "mode": self.mode})
+        return self._table({**self.columns(()), "mode": self.mode})
 
     def _point(self) -> IntVector:
         return self.mode
@@ -285,6 +308,10 @@ class DiscreteLaw(Law):
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class OrderedLaw(DiscreteLaw):
     """Buckets with an order, hence with a distribution function."""
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return "accuracy", "rps"
 
     @property
     def cdfs(self) -> Matrix:
@@ -296,6 +323,11 @@ class OrderedLaw(DiscreteLaw):
     def cdf(self, r: Numbers) -> Vector:
         """P(Y_n <= r_n) for a class r, scalar or (N,)."""
         return self._pick(self.cdfs, self.labels(r))
+
+    def cdf_pair(self, r: Numbers) -> tuple[Vector, Vector]:
+        """P(Y_n < r_n) and P(Y_n <= r_n)."""
+        labels, table = self.labels(r), np.pad(self.cdfs, ((0, 0), (1, 0)))
+        return self._pick(table[:, :-1], labels), self._pick(table[:, 1:], labels)
 
     def sf(self, r: Numbers) -> Vector:
         """P(Y_n > r_n) for a class r, scalar or (N,): the masses above it, added up."""
@@ -327,9 +359,26 @@ class EventLaw(OrderedLaw):
             raise ValueError(f"EventLaw: log_probs has shape {self.log_probs.shape}, need (N, 2)")
 
     @property
+    def is_event(self) -> bool:
+        return True
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return "no", "yes"
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return "accuracy", "brier"
+
+    @property
     def prob(self) -> Vector:
         """Chance that the event happens."""
         return np.exp(self.log_probs[:, 1])
+
+    def columns(self, quantiles: Sequence[float], *, wide: bool = False) -> dict[str, np.ndarray]:
+        # In a table of its own columns an event has one; in one that it shares with other classes,
+        # theirs.
+        return {"prob": self.prob} if wide else super().columns(quantiles)
 
     def to_frame(self) -> pd.DataFrame:
         """Columns prob (the chance that the event happens) and mode."""

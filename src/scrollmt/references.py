@@ -26,6 +26,7 @@ import numpy as np
 
 from scrollmt.heads import AbstractHead
 from scrollmt.intake import Rows
+from scrollmt.laws import RealLaw
 from scrollmt.predictive import DiscreteLaw, GaussianLaw, Law
 from scrollmt.scaling import Scales
 
@@ -122,7 +123,7 @@ def _shift(
         counts = np.zeros((constant.num_classes, constant.num_classes))
         np.add.at(counts, (earlier[both].astype(int), y[both].astype(int)), 1.0)
         return (counts + constant.probs) / (counts.sum(axis=1, keepdims=True) + 1.0)
-    if not isinstance(constant, GaussianLaw) or not both.any():
+    if not isinstance(constant, RealLaw) or not constant.normal or not both.any():
         return None
     sd = float(np.sqrt(np.mean((y[both] - earlier[both]) ** 2)))
     return np.asarray(sd) if sd > 0.0 else None
@@ -134,5 +135,5 @@ def _shifted(constant: Law, shift: np.ndarray, earlier: np.ndarray) -> Law:
         before = np.where(known, earlier, 0.0).astype(int)
         table = np.where(known[:, None], np.log(shift)[before], constant.log_probs)
         return type(constant)(table)
-    assert isinstance(constant, GaussianLaw)
+    assert isinstance(constant, RealLaw), "a shift of one number is learned for values alone"
     return GaussianLaw(np.where(known, earlier, constant.mean), np.where(known, shift, constant.sd))

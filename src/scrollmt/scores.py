@@ -23,30 +23,14 @@ every mean; with no label left, or no weight, a mean is NaN.
 
 import warnings
 from collections.abc import Callable
-from functools import singledispatch
-from typing import Any
 
 import jax
 import numpy as np
 import scoringrules
 from jaxtyping import Float, PRNGKeyArray
 
-from scrollmt.laws import HeadLaw, RealLaw
-from scrollmt.likelihoods import CensoredLaw, CountLaw, StudentTLaw
-from scrollmt.predictive import (
-    CategoricalLaw,
-    DiscreteLaw,
-    EventLaw,
-    GaussianLaw,
-    Law,
-    LawT,
-    Numbers,
-    OrderedLaw,
-    OrdinalLaw,
-    central_z,
-    probabilities,
-    real_labels,
-)
+from scrollmt.laws import NumberLaw, RealLaw
+from scrollmt.predictive import DiscreteLaw, Law, LawT, Numbers, OrderedLaw, real_labels
 
 COVERAGE_LEVELS = tuple(round(0.05 * k, 2) for k in range(1, 20))
 
@@ -55,6 +39,12 @@ Vector = Float[np.ndarray, " N"]
 
 def _as(kind: type[LawT], law: Law, score: str, hint: str) -> LawT:
     if not isinstance(law, kind):
+        raise TypeError(f"{score} is not defined for a {type(law).__name__}: {hint}")
+    return law
+
+
+def _number(law: Law, score: str, hint: str) -> NumberLaw:
+    if not isinstance(law, NumberLaw):
         raise TypeError(f"{score} is not defined for a {type(law).__name__}: {hint}")
     return law
 
@@ -97,38 +87,9 @@ def log_score(law: Law, y: Numbers) -> Vector:
     return nll(law, y)
 
 
-@singledispatch
 def crps(law: Law, y: Numbers) -> Vector:
     """Continuous ranked probability score of a law of a number, in the units of y."""
-    raise TypeError(
-        f"crps is not defined for a {type(law).__name__}: the counterpart of classes is rps"
-    )
-
-
-@crps.register
-def _(law: GaussianLaw, y: Numbers) -> Vector:
-    labels = real_labels(y, len(law))
-    return np.asarray(scoringrules.crps_normal(labels, law.mean, law.sd, backend="numpy"))
-
-
-@crps.register
-def _(law: StudentTLaw, y: Numbers) -> Vector:
-    labels = real_labels(y, len(law))
-    out = np.empty(len(law))
-    for rows, mean, sd, weight in law.normal_mixture():
-        shares = np.broadcast_to(weight, mean.shape)
-        out[rows] = scoringrules.crps_mixnorm(labels[rows], mean, sd, shares, backend="numpy")
-    return out
-
-
-@crps.register
-def _(law: CensoredLaw, y: Numbers) -> Vector:
-    return law.crps(y)
-
-
-@crps.register
-def _(law: CountLaw, y: Numbers) -> Vector:
-    return law.crps(y)
+    return _number(law, "crps", "the counterpart of classes is rps").crps(y)
 
 
 def covered(law: Law, y: Numbers, levels: Numbers) -> np.ndarray:
@@ -136,26 +97,8 @@ def covered(law: Law, y: Numbers, levels: Numbers) -> np.ndarray:
 
     A share between the two where y has a mass that the interval's end cuts.
     """
-    if isinstance(law, RealLaw):
-        return _share_covered(law, y, levels)
-    law = _as(GaussianLaw, law, "coverage", "central intervals belong to laws of a number")
-    distance = np.abs(law.standardise(y))
-    z = central_z(levels)
-    distance = distance if z.ndim == 0 else distance[:, None]
-    return np.where(np.isnan(distance), np.nan, distance <= z)
-
-
-def _share_covered(law: RealLaw, y: Numbers, levels: Numbers) -> np.ndarray:
-    level = probabilities(levels, "level")
-    low, high = law.cdf_pair(y)
-    if level.ndim:
-        low, high = low[:, None], high[:, None]
-    start, stop = 0.5 * (1.0 - level), 0.5 * (1.0 + level)
-    mass = high - low
-    inside = np.minimum(high, stop) - np.maximum(low, start)
-    share = np.maximum(inside, 0.0) / np.where(mass > 0.0, mass, 1.0)
-    share = np.where(mass > 0.0, share, (low >= start) & (high <= stop))
-    return np.where(np.isnan(low), np.nan, share)
+    hint = "central intervals belong to laws of a number"
+    return _number(law, "coverage", hint).covered(y, levels)
 
 
 def coverage(law: Law, y: Numbers, levels: Numbers, weight: Numbers = None) -> np.ndarray:
@@ -171,7 +114,7 @@ def coverage_error(law: Law, y: Numbers, weight: Numbers = None) -> float:
 
 def squared_error(law: Law, y: Numbers) -> Vector:
     """(y - mean)^2."""
-    if not isinstance(law, GaussianLaw | StudentTLaw | CountLaw):
+    if not isinstance(law, RealLaw) or "rmse" not in law.metrics:
         raise TypeError(
             f"squared_error is not defined for a {type(law).__name__}: "
             "only laws of a number that is always recorded have a mean to compare with"
@@ -181,9 +124,11 @@ def squared_error(law: Law, y: Numbers) -> Vector:
 
 def brier(law: Law, y: Numbers) -> Vector:
     """(P(event) - y)^2."""
-    law = _as(EventLaw, law, "brier", "use rps for ordered classes, nll for others")
-    labels = law.labels(y)
-    return _where_seen(labels, scoringrules.brier_score(labels == 1, law.prob, backend="numpy"))
+    if not isinstance(law, DiscreteLaw) or not law.is_event:
+        hint = "use rps for ordered classes, nll for others"
+        raise TypeError(f"brier is not defined for a {type(law).__name__}: {hint}")
+    labels, chance = law.labels(y), law.probs[:, 1]
+    return _where_seen(labels, scoringrules.brier_score(labels == 1, chance, backend="numpy"))
 
 
 def rps(law: Law, y: Numbers) -> Vector:
@@ -212,12 +157,7 @@ def pit(law: Law, y: Numbers, key: PRNGKeyArray | None = None) -> Vector:
     F(y) where y has no mass. Else, as for ordered classes and counts, (1 - u) P(Y < y) +
     u P(Y <= y) with u uniform, drawn from `key`, which is needed there and only there.
     """
-    if isinstance(law, GaussianLaw):
-        return law.cdf(y)
-    if isinstance(law, RealLaw):
-        low, high = law.cdf_pair(y)
-    else:
-        low, high = _class_pair(_as(OrderedLaw, law, "pit", "classes need an order"), y)
+    low, high = pit_bounds(law, y)
     if np.array_equal(low, high, equal_nan=True):
         return low
     if key is None:
@@ -226,21 +166,24 @@ def pit(law: Law, y: Numbers, key: PRNGKeyArray | None = None) -> Vector:
     return (1.0 - u) * low + u * high
 
 
-def _class_pair(law: OrderedLaw, y: Numbers) -> tuple[Vector, Vector]:
-    """P(Y < y) and P(Y <= y)."""
-    labels = law.labels(y)
-    table = np.pad(law.cdfs, ((0, 0), (1, 0)))
-    rows, at = np.arange(len(law)), np.maximum(labels, 0)
-    return _where_seen(labels, table[rows, at]), _where_seen(labels, table[rows, at + 1])
+def pit_bounds(law: Law, y: Numbers) -> tuple[Vector, Vector]:
+    """P(Y < y) and P(Y <= y) at each label, NaN where it is missing; equal but for atoms.
+
+    Given y, the PIT of a calibrated law is uniform between the two.
+    """
+    if isinstance(law, NumberLaw):
+        return law.cdf_pair(y)
+    return _as(OrderedLaw, law, "pit", "classes need an order").cdf_pair(y)
 
 
 def summarise(law: Law, y: Numbers, weight: Numbers = None) -> dict[str, float]:
     """The metrics that suit the law, as weighted means over the labels that are there.
 
-    Gaussian, Student-t, counts: nll, coverage_error, coverage_50, coverage_90, crps, rmse (of the
-    mean), mae (of the median). On a changed scale: those without rmse. Censored: those without
-    rmse and mae. Event: nll, accuracy, brier. Ordinal: nll, accuracy, rps. Categorical: nll,
-    accuracy. The law of a head of your own without one: nll.
+    A law names them (`law.metrics`). Gaussian, Student-t, counts and real laws of your own: nll,
+    coverage_error, coverage_50, coverage_90, crps, rmse (of the mean), mae (of the median). On a
+    changed scale: those without rmse. Censored: those without rmse and mae. Event: nll, accuracy,
+    brier. Ordinal: nll, accuracy, rps. Categorical: nll, accuracy. The law of a head of your own
+    without one: nll.
     """
 
     def mean(values: np.ndarray) -> float:
@@ -262,43 +205,30 @@ def coverages(law: Law, y: Numbers, weight: Numbers = None) -> dict[str, float]:
     }
 
 
-@singledispatch
+def _mae(law: Law, y: Numbers) -> Vector:
+    law = _number(law, "mae", "classes have no distance")
+    return np.abs(real_labels(y, len(law)) - law.quantile(0.5))
+
+
+# Every metric that a law may name, but for coverage, as a mean of elementwise scores.
+_SCORES: dict[str, Callable[[Law, Numbers], Vector]] = {
+    "crps": crps,
+    "rmse": squared_error,
+    "mae": _mae,
+    "accuracy": accuracy,
+    "brier": brier,
+    "rps": rps,
+}
+
+
 def metrics(law: Law, y: Numbers, mean: Mean, weight: Numbers) -> dict[str, float]:
-    raise TypeError(f"no metrics are defined for a {type(law).__name__}")
-
-
-@metrics.register
-def _(law: CensoredLaw, y: Numbers, mean: Mean, weight: Numbers) -> dict[str, float]:
-    return {**coverages(law, y, weight), "crps": mean(crps(law, y))}
-
-
-@metrics.register(GaussianLaw)
-@metrics.register(StudentTLaw)
-@metrics.register(CountLaw)
-def _(law: Any, y: Numbers, mean: Mean, weight: Numbers) -> dict[str, float]:
-    return {
-        **coverages(law, y, weight),
-        "crps": mean(crps(law, y)),
-        "rmse": float(np.sqrt(mean(squared_error(law, y)))),
-        "mae": mean(np.abs(real_labels(y, len(law)) - law.quantile(0.5))),
-    }
-
-
-@metrics.register
-def _(law: HeadLaw, y: Numbers, mean: Mean, weight: Numbers) -> dict[str, float]:
-    return {}
-
-
-@metrics.register
-def _(law: EventLaw, y: Numbers, mean: Mean, weight: Numbers) -> dict[str, float]:
-    return {"accuracy": mean(accuracy(law, y)), "brier": mean(brier(law, y))}
-
-
-@metrics.register
-def _(law: OrdinalLaw, y: Numbers, mean: Mean, weight: Numbers) -> dict[str, float]:
-    return {"accuracy": mean(accuracy(law, y)), "rps": mean(rps(law, y))}
-
-
-@metrics.register
-def _(law: CategoricalLaw, y: Numbers, mean: Mean, weight: Numbers) -> dict[str, float]:
-    return {"accuracy": mean(accuracy(law, y))}
+    """Those of `summarise` beside the NLL; `mean` averages elementwise scores over the labels."""
+    found: dict[str, float] = {}
+    for name in law.metrics:
+        if name == "coverage":
+            found |= coverages(law, y, weight)
+        else:
+            found[name] = mean(_SCORES[name](law, y))
+    if "rmse" in found:
+        found["rmse"] = float(np.sqrt(found["rmse"]))
+    return found

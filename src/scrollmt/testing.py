@@ -15,6 +15,7 @@ float32, whatever JAX is set to, and leaves that as it is.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from typing import Any
@@ -28,10 +29,14 @@ from jaxtyping import Array
 from scipy.special import logsumexp
 
 from scrollmt.beliefs import Diag, Point
+from scrollmt.evaluation import Scored, evaluate
 from scrollmt.heads import AbstractHead
+from scrollmt.intake import read_rows
 from scrollmt.model import Model, Task
 from scrollmt.objective import Data, data_terms
 from scrollmt.predictive import mix
+from scrollmt.references import Reference, learned
+from scrollmt.scaling import Scales
 from scrollmt.store.parts import heads_from_parts, heads_to_parts
 
 _FEATURES = 3
@@ -50,6 +55,7 @@ def check_head(head: AbstractHead, labels: Any, *, seed: int = 0, tolerance: flo
         check_integral,
         check_gradients,
         check_precision,
+        check_evaluation,
         check_missing_and_weights,
         check_law,
         check_storage,
@@ -93,7 +99,7 @@ def _scores(head: AbstractHead, y: Array, mean: Array, var: Array) -> Array:
 
 
 @eqx.filter_jit
-def _likelihoods(head: Any, y: Array, a: Array) -> Array:
+def _likelihoods(head: AbstractHead, y: Array, a: Array) -> Array:
     return head.log_likelihood(y, a)
 
 
@@ -147,14 +153,11 @@ def check_integral(case: _Case) -> None:
         middle = len(z) // 2  # where z is zero, and a the mean
         a = case.mean + np.sqrt(case.var) * z[:, None]
         y = _real(np.broadcast_to(case.y, (len(z), *case.y.shape)))
-        if hasattr(head, "log_likelihood"):
-            terms = np.asarray(_likelihoods(head, y, _real(a)))
-            at_zero = _scores(head, *map(_real, (case.y, case.mean, 0.0 * case.var)))
-            assert np.allclose(at_zero, terms[middle], rtol=1e-9, atol=case.tolerance), case.fail(
-                f"log_predictive at var = 0 is {at_zero}, but log_likelihood is {terms[middle]}"
-            )
-        else:
-            terms = np.asarray(_scores(head, y, _real(a), jnp.zeros(a.shape)))
+        terms = np.asarray(_likelihoods(head, y, _real(a)))
+        at_zero = _scores(head, *map(_real, (case.y, case.mean, 0.0 * case.var)))
+        assert np.allclose(at_zero, terms[middle], rtol=1e-9, atol=case.tolerance), case.fail(
+            f"log_predictive at var = 0 is {at_zero}, but log_likelihood is {terms[middle]}"
+        )
         got = np.asarray(_scores(head, *map(_real, (case.y, case.mean, case.var))))
     log_normal = -0.5 * z**2 - 0.5 * math.log(2.0 * math.pi) + math.log(z[1] - z[0])
     want = logsumexp(terms + log_normal[:, None], axis=0)
@@ -281,6 +284,40 @@ def check_law(case: _Case) -> None:
         gap = scaled.log_prob(case.given) - want
         good = np.isclose(gap, -math.log(scale), atol=1e-3) | np.isclose(gap, 0.0, atol=1e-3)
         assert good.all(), case.fail("rescaled_law is not the law of offset + scale * y")
+
+
+def check_evaluation(case: _Case) -> None:
+    """With a missing label, labels are scaled, fitted by a constant, mixed and evaluated."""
+    count, heads = len(case.given), {"task": case.head}
+    holes = case.given.astype(float)
+    holes[1] = np.nan
+    rows = read_rows(np.arange(float(count))[:, None], {"task": holes}, None, heads)
+    scales = Scales.of(rows, heads, scale_targets=True)
+    fitted = scales.targets(rows, heads)["task"]
+    score = _scores(case.head, fitted, _real(case.mean), _real(case.var))
+    assert bool(jnp.isfinite(score).all()), case.fail(
+        f"scores of scaled labels are {score}; the fill of a missing label (row 1) must have a "
+        "finite score in scaled units too, so set `harmless` to such a value"
+    )
+    units = scales.offset.get("task", 0.0), scales.scale.get("task", 1.0)
+    laws = [
+        case.head.law(case.mean + shift, case.var)
+        if "task" not in scales.offset
+        else case.head.rescaled_law(case.mean + shift, case.var, *units)
+        for shift in (0.0, 0.1)
+    ]
+    reference = learned(heads, rows, scales, {})["task"]
+    again = Reference.from_dict(json.loads(json.dumps(reference.to_dict())), case.head)
+    both, references = mix(laws), again.laws(count, {})
+    task = Scored(both, rows.labels["task"], rows.weights["task"], references, None)
+    row = evaluate({"task": task}).loc["task"]
+    wrong = [
+        name for name in ("nll", "skill", *both.metrics) if not np.isfinite(row.get(name, 0.0))
+    ]
+    assert not wrong, case.fail(f"evaluate gives no finite {wrong}: {row.to_dict()}")
+    for name in ("lower", "upper", "mean", "sd"):
+        cells = both.to_frame().get(name, np.zeros(1))
+        assert np.isfinite(cells).all(), case.fail(f"the column {name!r} of the law is not finite")
 
 
 def check_storage(case: _Case) -> None:

@@ -17,13 +17,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
-import pandas as pd
 from jaxtyping import Float, PRNGKeyArray
 
-from scrollmt import scores
-from scrollmt.laws import RealLaw
+from scrollmt.laws import NumberLaw
+from scrollmt.laws.real import Atoms
 from scrollmt.observables import Observable, Value
-from scrollmt.predictive import GaussianLaw, Law, Numbers, mix, real_labels
+from scrollmt.predictive import Law, Numbers, mix, real_labels
 from scrollmt.transforms import Transform
 
 Vector = Float[np.ndarray, " N"]
@@ -33,11 +32,11 @@ _LEGENDRE = np.polynomial.legendre.leggauss(64)
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)
-class TransformedLaw(Law):
+class TransformedLaw(NumberLaw):
     """N forecasts of x, given the law of ``transform(x)``."""
 
     _answers: ClassVar[str] = "law.median, law.quantile(p)"
-    law: GaussianLaw | RealLaw
+    law: NumberLaw
     transform: Transform
 
     def __post_init__(self) -> None:
@@ -57,17 +56,24 @@ class TransformedLaw(Law):
                 "mix: the laws come from different transforms: "
                 f"{sorted(one.describe('x') for one in transforms)}"
             )
-        inner: GaussianLaw | RealLaw = mix([one.law for one in laws])
-        return cls(inner, laws[0].transform)
+        return cls(mix([one.law for one in laws]), laws[0].transform)
 
     @property
-    def median(self) -> Vector:
-        """The value that is exceeded half of the time."""
-        return self.transform.inverse(self.law.quantile(0.5))
+    def atoms(self) -> Atoms:
+        # Whole numbers are whole no more.
+        return "none" if self.law.atoms == "none" else "some"
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        # Tails heavier than those of a normal law may have no mean on the other scale, and no CRPS.
+        return ("coverage", "crps", "mae") if self.law.normal else ("coverage", "mae")
 
     def quantile(self, p: Numbers) -> np.ndarray:
         """(N,) for a scalar `p`, (N, len(p)) for a 1-d one."""
         return self.transform.inverse(self.law.quantile(p))
+
+    def _quantile(self, p: float) -> Vector:
+        return self.quantile(p)
 
     def interval(self, level: Numbers) -> tuple[np.ndarray, np.ndarray]:
         """The central interval as (lower, upper): as much mass below it as above."""
@@ -76,11 +82,25 @@ class TransformedLaw(Law):
 
     def cdf(self, x: Numbers) -> Vector:
         """P(X_n <= x_n)."""
-        return self.law.cdf(self.transform.forward(real_labels(x, len(self), "x")))
+        return self.law.cdf(self._forward(x))
+
+    def cdf_pair(self, x: Numbers) -> tuple[Vector, Vector]:
+        """P(X_n < x_n) and P(X_n <= x_n)."""
+        return self.law.cdf_pair(self._forward(x))
+
+    def is_atom(self, x: Numbers) -> np.ndarray:
+        return self.law.is_atom(self._forward(x))
+
+    def covered(self, x: Numbers, levels: Numbers) -> np.ndarray:
+        # Intervals go over with the change of scale, and so does what lies in them.
+        return self.law.covered(self._forward(x), levels)
+
+    def _forward(self, x: Numbers) -> Vector:
+        return self.transform.forward(real_labels(x, len(self), "x"))
 
     def sf(self, x: Numbers) -> Vector:
         """P(X_n > x_n)."""
-        return self.law.sf(self.transform.forward(real_labels(x, len(self), "x")))
+        return self.law.sf(self._forward(x))
 
     def log_prob(self, x: Numbers) -> Vector:
         """Log density per original unit; -inf where x cannot occur, NaN where it is missing."""
@@ -88,9 +108,7 @@ class TransformedLaw(Law):
         y = self.transform.forward(x)
         score = self.law.log_prob(y)
         # At the end of T's domain the slope is infinite, and the density of the law zero.
-        as_it_is = np.isneginf(score)
-        if isinstance(self.law, RealLaw):
-            as_it_is |= self.law.is_atom(y)
+        as_it_is = np.isneginf(score) | self.law.is_atom(y)
         with np.errstate(invalid="ignore"):
             return np.where(as_it_is, score, score + self.transform.log_slope(x))
 
@@ -116,26 +134,7 @@ class TransformedLaw(Law):
         return np.where(np.isnan(x), np.nan, total)
 
     def _sample(self, key: PRNGKeyArray, n: int) -> Float[np.ndarray, "n N"]:
-        return self.transform.inverse(self.law.sample(key, n))
-
-    def to_frame(self, level: float = 0.9) -> pd.DataFrame:
-        """Columns median, lower, upper (the central interval at `level`)."""
-        lower, upper = self.interval(level)
-        return self._table({"median": self.median, "lower": lower, "upper": upper})
-
-
-@scores.crps.register
-def _(law: TransformedLaw, y: Numbers) -> Vector:
-    return law.crps(y)
-
-
-@scores.metrics.register
-def _(law: TransformedLaw, y: Numbers, mean: scores.Mean, weight: Numbers) -> dict[str, float]:
-    # Intervals go over with the change of scale, and so does what lies in them.
-    found = scores.coverages(law.law, law.transform.forward(y), weight)
-    if isinstance(law.law, GaussianLaw):
-        found["crps"] = mean(law.crps(y))
-    return {**found, "mae": mean(np.abs(real_labels(y, len(law)) - law.median))}
+        return self.transform.inverse(self.law._sample(key, n))
 
 
 def in_original_units(law: Law, asked: Observable, y: np.ndarray) -> tuple[Law, np.ndarray]:
@@ -153,7 +152,7 @@ def original_units(law: Law, asked: Observable) -> Law:
     """
     if not isinstance(asked, Value):
         return law
-    if not isinstance(law, GaussianLaw | RealLaw):
+    if not isinstance(law, NumberLaw):
         raise ValueError(
             f"'{asked}' is answered by the law of a number, got a {type(law).__name__}: "
             "pass the law of the same task"

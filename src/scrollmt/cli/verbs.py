@@ -26,6 +26,7 @@ from scrollmt.cli.shell import (
     show,
 )
 from scrollmt.forecaster import Forecaster
+from scrollmt.windows import Windows
 
 
 def fit(
@@ -168,7 +169,7 @@ def evaluate(folder: str, data: str, *, every: bool, as_json: bool) -> None:
 
 def _span(part: Part) -> tuple[Any, Any] | None:
     """The first and the last origin of windows."""
-    return (part.X.t[0], part.X.t[-1]) if hasattr(part.X, "t") else None
+    return (part.X.t[0], part.X.t[-1]) if isinstance(part.X, Windows) else None
 
 
 def forecast(

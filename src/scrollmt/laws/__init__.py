@@ -5,8 +5,23 @@ masses and distribution functions are averaged. Shapes as in ``scrollmt.predicti
 mixture stand along a last axis M.
 """
 
-from scrollmt.laws.base import Law, Vector, mix
+from scrollmt.laws.base import Law, Vector
 from scrollmt.laws.by_score import HeadLaw, Scored
-from scrollmt.laws.real import Members, RealLaw, members
+from scrollmt.laws.derived import AffineLaw, MixtureLaw, mix
+from scrollmt.laws.latent import LatentLaw
+from scrollmt.laws.real import Members, NumberLaw, RealLaw, members
 
-__all__ = ["HeadLaw", "Law", "Members", "RealLaw", "Scored", "Vector", "members", "mix"]
+__all__ = [
+    "AffineLaw",
+    "HeadLaw",
+    "LatentLaw",
+    "Law",
+    "Members",
+    "MixtureLaw",
+    "NumberLaw",
+    "RealLaw",
+    "Scored",
+    "Vector",
+    "members",
+    "mix",
+]

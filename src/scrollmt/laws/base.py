@@ -1,6 +1,8 @@
 r"""What every law has: N forecasts that are picked by row, drawn from, put into a table, mixed.
 
-A law is written with `_rows`, `_mix`, `log_prob`, `_sample` and `to_frame`. Indexing, reading
+A law is written with `_rows`, `_mix`, `log_prob`, `_sample` and `to_frame`; those of a number and
+of classes are subclasses of `RealLaw` and `DiscreteLaw`, which bring all but a few of them. Scores,
+pictures and tables ask a law for what they need, and never look at its class. Indexing, reading
 arguments and keeping the index of the inputs are here, once. Shapes as in ``scrollmt.predictive``.
 """
 
@@ -26,7 +28,6 @@ IntVector = Int[np.ndarray, " N"]
 # What NumPy can read as numbers. Its own ArrayLike leaves out None, which a label may be, and
 # plain floats under a run-time checker.
 Numbers: TypeAlias = Any
-LawT = TypeVar("LawT", bound="Law")
 
 
 def real_labels(y: Numbers, n: int, name: str = "y") -> Vector:
@@ -109,7 +110,8 @@ class Law(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def _mix(cls, laws: Sequence[Any]) -> Self: ...
+    def _mix(cls, laws: Sequence[Any]) -> Any:
+        """The equal-weight ensemble of laws of this class."""
 
     @abc.abstractmethod
     def log_prob(self, y: Numbers) -> Vector:
@@ -118,6 +120,26 @@ class Law(abc.ABC):
     @abc.abstractmethod
     def to_frame(self) -> pd.DataFrame:
         """One row a forecast."""
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Which of "coverage", "crps", "rmse", "mae", "accuracy", "brier", "rps" suit the law."""
+        return ()
+
+    def columns(self, quantiles: Sequence[float], *, wide: bool = False) -> dict[str, np.ndarray]:
+        """What a table of several tasks shows of the law, by column, each (N,)."""
+        return {}
+
+    def recorded(self, y: Numbers) -> np.ndarray:
+        """Labels (N,) for pictures and verdicts: as they are, unless they can be bounds."""
+        return np.asarray(y)
+
+    def affine(self, offset: float, scale: float) -> Law:
+        """The law of `offset + scale * y`, for scale > 0."""
+        raise TypeError(
+            f"a {type(self).__name__} has no other units: write its method affine(offset, scale), "
+            "or leave out the units of its head"
+        )
 
     def _sample(self, key: PRNGKeyArray, n: int) -> np.ndarray:
         """(n, N) draws."""
@@ -177,6 +199,9 @@ class Law(abc.ABC):
         return f"{type(self).__name__}(N={len(self)})"
 
 
+LawT = TypeVar("LawT", bound=Law)
+
+
 def _is_key(value: Any) -> bool:
     """Whether a value is one key of `jax.random`, of the new kind or the old one."""
     if not isinstance(value, jax.Array | np.ndarray):
@@ -212,21 +237,3 @@ def _key_and_count(given: tuple[Any, ...], named: dict[str, Any]) -> tuple[PRNGK
     elif not _is_key(key):
         raise ValueError(f"sample: key must be one key of jax.random, got {shown(key)}; {usage}")
     return key, operator.index(n)
-
-
-def mix(laws: Sequence[LawT]) -> LawT:
-    """Equal-weight ensemble of laws of one kind over the same N forecasts."""
-    members = list(laws)
-    if not members:
-        raise ValueError("mix: need at least one law")
-    kinds = sorted({type(law).__name__ for law in members})
-    if len(kinds) > 1:
-        raise ValueError(f"mix: the laws are of different kinds: {kinds}")
-    sizes = [len(law) for law in members]
-    if len(set(sizes)) > 1:
-        raise ValueError(f"mix: the laws hold different numbers of forecasts: {sizes}")
-    if len(members) == 1:
-        return members[0]
-    first, *others = (law.index for law in members)
-    agree = first is not None and all(one is not None and first.equals(one) for one in others)
-    return type(members[0])._mix(members)._at_index(first if agree else None)

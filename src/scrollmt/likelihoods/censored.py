@@ -29,6 +29,7 @@ from scipy.special import log_ndtr, ndtr
 
 from scrollmt.heads import AbstractHead, Gaussian, mean_and_sd
 from scrollmt.laws import RealLaw, Vector
+from scrollmt.laws.real import Atoms
 from scrollmt.numerics import log_bucket_mass
 from scrollmt.predictive import GaussianLaw, Numbers, mix, real_labels
 
@@ -101,6 +102,10 @@ class Censored(AbstractHead):
     @property
     def sigma_obs(self) -> Float[Array, ""]:
         return self.gaussian.sigma_obs
+
+    @property
+    def description(self) -> str:
+        return f"a value with detection limits: {self!r}"
 
     @property
     def takes_bounds(self) -> bool:
@@ -194,6 +199,19 @@ class CensoredLaw(RealLaw):
     def above(self) -> Vector:
         """Chance that the value lies at or above the upper limit."""
         return ndtr(-self.latent.standardise(self.upper))
+
+    @property
+    def atoms(self) -> Atoms:
+        return "some"
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        # Labels that are bounds have no distance to a mean or median.
+        return "coverage", "crps"
+
+    @property
+    def latent_normal(self) -> GaussianLaw:
+        return self.latent
 
     def _moments(self) -> tuple[Vector, Vector]:
         """Mean and variance of what is recorded, in units of the latent sd around its mean."""

@@ -14,9 +14,9 @@ asks for. Shapes: `(N, M)` for the M members of a mixture. All in NumPy float64.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Self, final
+from typing import ClassVar, final
 
 import jax
 import numpy as np
@@ -24,7 +24,9 @@ from jaxtyping import Float, PRNGKeyArray
 from scipy.optimize.elementwise import find_root
 from scipy.special import betainc, betaln, expit, gammainc, gammaincc, gammaln, logsumexp
 
-from scrollmt.laws import Members, RealLaw, Vector, members
+from scrollmt.laws import Members, Vector
+from scrollmt.laws.latent import LatentLaw, parts
+from scrollmt.laws.real import Atoms
 from scrollmt.predictive import Numbers, real_labels
 
 _NODES = 64
@@ -32,7 +34,8 @@ _NODES = 64
 # this many sds and at most this share of the count's own width: good to 1e-6.
 _REACH, _STEP, _SHARE = 7.0, 0.6, 0.5
 _MOST = 4001
-_CHUNK = 4_000_000
+# The density of a standard normal is no float beyond.
+_FARTHEST = 38.0
 # The largest log rate whose exponential is a float.
 _LOG_MOST = 700.0
 # Between these quantiles a distribution function is smooth enough for a few Legendre nodes.
@@ -44,7 +47,7 @@ _FEW = 1000
 
 @final
 @dataclass(frozen=True, eq=False, repr=False, init=False)
-class CountLaw(RealLaw):
+class CountLaw(LatentLaw):
     """N forecasts of a count.
 
     `latent_mean` and `latent_var`, mean and variance of the log rate, are (N,), or (N, M) for an
@@ -52,6 +55,7 @@ class CountLaw(RealLaw):
     the exact mixture.
     """
 
+    learned: ClassVar[tuple[str, ...]] = ("dispersion",)
     latent_mean: Members
     latent_var: Members
     dispersion: Float[np.ndarray, " M"]
@@ -59,35 +63,18 @@ class CountLaw(RealLaw):
     def __init__(
         self, latent_mean: Numbers, latent_var: Numbers, dispersion: Numbers = 0.0
     ) -> None:
-        mean = members(latent_mean, "CountLaw", "latent_mean")
-        var = members(latent_var, "CountLaw", "latent_var")
-        if var.shape != mean.shape or (var < 0.0).any():
-            raise ValueError(
-                f"CountLaw: latent_mean has shape {mean.shape}, latent_var has shape {var.shape}; "
-                "they must agree, and variances are not negative"
-            )
-        alpha = np.broadcast_to(np.asarray(dispersion, np.float64), (mean.shape[1],))
+        super().__init__(latent_mean, latent_var, dispersion)
+        alpha = self.dispersion
         if not ((alpha >= 0.0) & np.isfinite(alpha)).all():
             raise ValueError(f"CountLaw: dispersion must be finite and >= 0, got {alpha}")
-        for name, value in (("latent_mean", mean), ("latent_var", var), ("dispersion", alpha)):
-            object.__setattr__(self, name, value)
 
-    def __len__(self) -> int:
-        return len(self.latent_mean)
+    @property
+    def noise(self) -> tuple[Float[np.ndarray, " M"], ...]:
+        return (self.dispersion,)
 
-    def _rows(self, rows: np.ndarray) -> Self:
-        return type(self)(self.latent_mean[rows], self.latent_var[rows], self.dispersion)
-
-    @classmethod
-    def _mix(cls, laws: Sequence[Any]) -> Self:
-        counts = {law.dispersion.size for law in laws}
-        if len(counts) > 1:
-            raise ValueError(f"mix: the laws have different numbers of members: {sorted(counts)}")
-        return cls(
-            np.concatenate([law.latent_mean for law in laws], axis=1),
-            np.concatenate([law.latent_var for law in laws], axis=1),
-            np.concatenate([law.dispersion for law in laws]),
-        )
+    @property
+    def atoms(self) -> Atoms:
+        return "all"
 
     @property
     def _means(self) -> Members:
@@ -108,9 +95,6 @@ class CountLaw(RealLaw):
             )
             return np.sqrt(within.mean(axis=1) + means.var(axis=1))
 
-    def is_atom(self, y: Numbers) -> np.ndarray:
-        return np.ones(len(self), dtype=bool)
-
     def pmf(self, y: Numbers) -> Vector:
         """P(Y_n = y_n); NaN where y_n is missing."""
         return np.exp(self.log_prob(y))
@@ -121,7 +105,7 @@ class CountLaw(RealLaw):
         possible = (y >= 0.0) & (y == np.floor(y)) & np.isfinite(y)
         counts = np.where(possible, y, 0.0)
         out = np.empty(len(self))
-        for part in self._parts(_NODES, len(self)):
+        for part in parts(_NODES, len(self)):
             table = [
                 _log_mass(counts[part], self.latent_mean[part, m], self.latent_var[part, m], alpha)
                 for m, alpha in enumerate(self.dispersion.tolist())
@@ -133,6 +117,7 @@ class CountLaw(RealLaw):
         return self._share(y, above=False)
 
     def sf(self, y: Numbers) -> Vector:
+        """P(Y_n > y_n), to five digits up to counts of about 10^4 and to one or two far beyond."""
         return self._share(y, above=True)
 
     def _share(self, y: Numbers, *, above: bool) -> Vector:
@@ -149,20 +134,31 @@ class CountLaw(RealLaw):
 
     def _cdf(self, counts: np.ndarray, rows: np.ndarray, *, above: bool = False) -> Vector:
         """P(Y <= counts) for some rows, of counts that are there; or P(Y > counts)."""
-        z, weight = self._rule(counts, rows)
+        z, weight = self._rule(counts, rows, above=above)
         out = np.zeros(len(rows))
-        for part in self._parts(len(z), len(rows)):
+        for part in parts(len(z), len(rows)):
             for a, alpha in self._log_rates(rows[part], z):
                 out[part] += _conditional_cdf(counts[part, None], a, alpha, above) @ weight
         return np.minimum(out / self.dispersion.size, 1.0)
 
-    def _rule(self, counts: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _rule(
+        self, counts: np.ndarray, rows: np.ndarray, *, above: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Nodes in sds of the belief, near enough for such counts, and their weights."""
         # In the log rate a count has a width of its own.
         width = np.sqrt(1.0 / (counts[:, None] + 1.0) + self.dispersion)
         ratio = float(np.max(np.sqrt(self.latent_var[rows]) / width, initial=0.0))
-        nodes = math.ceil(2.0 * _REACH * max(1.0 / _STEP, ratio / _SHARE)) + 1
-        z = np.linspace(-_REACH, _REACH, min(nodes, _MOST)) if ratio > 0.0 else np.zeros(1)
+        if ratio == 0.0:
+            return np.zeros(1), np.ones(1)
+        top = _REACH
+        if above:
+            # What lies far above comes from rates near the count itself, however unlikely they are.
+            sd = np.sqrt(self.latent_var[rows])
+            gap = np.log1p(counts)[:, None] - self.latent_mean[rows]
+            far = np.divide(gap, sd, out=np.zeros_like(gap), where=sd > 0.0)
+            top += float(np.clip(np.max(far, initial=0.0), 0.0, _FARTHEST))
+        nodes = math.ceil((_REACH + top) * max(1.0 / _STEP, ratio / _SHARE)) + 1
+        z = np.linspace(-_REACH, top, min(nodes, _MOST))
         weight = np.exp(-0.5 * z**2)
         return z, weight / weight.sum()
 
@@ -220,7 +216,7 @@ class CountLaw(RealLaw):
         z, weight = self._rule(last, rows)
         # Beyond the last count that can occur, each costs one.
         out = np.maximum(label - last - 1.0, 0.0)
-        for part in self._parts(len(z), len(rows)):
+        for part in parts(len(z), len(rows)):
             lines = [
                 (
                     _conditional_log_mass(np.zeros(1), a, alpha),
@@ -267,13 +263,6 @@ class CountLaw(RealLaw):
         # NumPy's sampler takes rates of any size; JAX's stops short of 2^31.
         seed = np.asarray(jax.random.bits(count, (4,)))
         return np.random.default_rng(seed).poisson(rate).astype(np.float64)
-
-    @staticmethod
-    def _parts(width: int, count: int) -> Iterator[np.ndarray]:
-        """Row numbers, few enough at a time for arrays of `width` columns."""
-        size = max(1, _CHUNK // width)
-        for start in range(0, count, size):
-            yield np.arange(start, min(start + size, count))
 
 
 def _places(first: Vector, after: Vector) -> Iterator[tuple[Vector, Vector]]:

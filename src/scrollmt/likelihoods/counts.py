@@ -115,6 +115,10 @@ class Poisson(AbstractCount):
     def __init__(self) -> None:
         self.log_rate = jnp.zeros((), dtype=float)
 
+    @property
+    def description(self) -> str:
+        return "a count: Poisson"
+
     def log_mass(self, y: Array, log_mean: Array) -> Array:
         y = jnp.asarray(y, log_mean.dtype)
         some = jnp.where(y > 0.0, y, 1.0)
@@ -146,6 +150,10 @@ class Count(AbstractCount):
             )
         self.log_rate = jnp.zeros((), dtype=float)
         self.log_dispersion = jnp.log(jnp.asarray(dispersion, dtype=float))
+
+    @property
+    def description(self) -> str:
+        return "a count: negative binomial"
 
     @property
     def dispersion(self) -> Float[Array, ""]:

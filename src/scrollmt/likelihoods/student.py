@@ -18,20 +18,22 @@ Shapes: elementwise over windows in the head; `(N, M)` for the M members of a mi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Self, final
+from typing import Any, ClassVar, Self, final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scoringrules
 from jax.scipy.special import logsumexp as jax_logsumexp
 from jaxtyping import Array, Float, PRNGKeyArray
 from scipy.optimize.elementwise import find_root
 from scipy.special import gammaln, log_ndtr, logsumexp, ndtr, ndtri
 
 from scrollmt.heads import AbstractHead, mean_and_sd
-from scrollmt.laws import Members, RealLaw, Vector, members
+from scrollmt.laws import Members, Vector
+from scrollmt.laws.latent import LatentLaw, parts
 from scrollmt.numerics import LOG_SQRT_2PI
 from scrollmt.predictive import Numbers, real_labels
 from scrollmt.special import exp_rest, stirling_error
@@ -46,7 +48,6 @@ _LAW_NODES = 256
 _CUT = 30.0
 # The interquartile range of a standard normal.
 _IQR = 2.0 * float(ndtri(0.75))
-_CHUNK = 4_000_000
 
 
 def _step(df: Any, sqrt: Any) -> Any:
@@ -79,6 +80,10 @@ class StudentT(AbstractHead):
         self.log_df_excess = jnp.log(jnp.asarray(df - 2.0, dtype=float))
 
     @property
+    def description(self) -> str:
+        return "a value with heavy tails: Student-t"
+
+    @property
     def df(self) -> Float[Array, ""]:
         """Degrees of freedom; the fewer, the heavier the tails."""
         return 2.0 + jnp.exp(self.log_df_excess)
@@ -92,10 +97,6 @@ class StudentT(AbstractHead):
         centre, spread = float(median), float(high - low) / _IQR
         # More than half of the labels may be one and the same.
         return (centre, spread) if spread > 0.0 else mean_and_sd(labels, weight)
-
-    def log_likelihood(self, y: Array, a: Array) -> Array:
-        """log p(y | a): the t itself."""
-        return self.log_predictive(y, a, jnp.zeros_like(a))
 
     def log_predictive(self, y: Array, mean: Array, var: Array) -> Array:
         df, noise = self.df, jnp.exp(2.0 * self.log_scale_obs)
@@ -131,13 +132,14 @@ class StudentT(AbstractHead):
 
 @final
 @dataclass(frozen=True, eq=False, repr=False, init=False)
-class StudentTLaw(RealLaw):
+class StudentTLaw(LatentLaw):
     """y_n = a_n + scale_obs t, with a_n ~ N(latent_mean_n, latent_var_n) and t Student-t.
 
     `latent_mean` and `latent_var` are (N,), or (N, M) for an equal-weight mixture of M members;
     `scale_obs` and `df` are scalars or (M,). An ensemble (`mix`) is the exact mixture.
     """
 
+    learned: ClassVar[tuple[str, ...]] = ("scale_obs", "df")
     latent_mean: Members
     latent_var: Members
     scale_obs: Float[np.ndarray, " M"]
@@ -146,43 +148,15 @@ class StudentTLaw(RealLaw):
     def __init__(
         self, latent_mean: Numbers, latent_var: Numbers, scale_obs: Numbers, df: Numbers
     ) -> None:
-        mean = members(latent_mean, "StudentTLaw", "latent_mean")
-        var = members(latent_var, "StudentTLaw", "latent_var")
-        if var.shape != mean.shape or (var < 0.0).any():
+        super().__init__(latent_mean, latent_var, scale_obs, df)
+        if not ((self.scale_obs > 0.0) & (self.df > 2.0)).all():
             raise ValueError(
-                f"StudentTLaw: latent_mean has shape {mean.shape}, latent_var has shape "
-                f"{var.shape}; they must agree, and variances are not negative"
+                f"StudentTLaw: need scale_obs > 0 and df > 2, got {self.scale_obs}, {self.df}"
             )
-        count = mean.shape[1]
-        scale, freedom = (
-            np.broadcast_to(np.asarray(value, np.float64), (count,)) for value in (scale_obs, df)
-        )
-        if not ((scale > 0.0) & (freedom > 2.0)).all():
-            raise ValueError(f"StudentTLaw: need scale_obs > 0 and df > 2, got {scale}, {freedom}")
-        for name, value in zip(
-            ("latent_mean", "latent_var", "scale_obs", "df"),
-            (mean, var, scale, freedom),
-            strict=True,
-        ):
-            object.__setattr__(self, name, value)
 
-    def __len__(self) -> int:
-        return len(self.latent_mean)
-
-    def _rows(self, rows: np.ndarray) -> Self:
-        return type(self)(self.latent_mean[rows], self.latent_var[rows], self.scale_obs, self.df)
-
-    @classmethod
-    def _mix(cls, laws: Sequence[Any]) -> Self:
-        counts = {law.df.size for law in laws}
-        if len(counts) > 1:
-            raise ValueError(f"mix: the laws have different numbers of members: {sorted(counts)}")
-        return cls(
-            np.concatenate([law.latent_mean for law in laws], axis=1),
-            np.concatenate([law.latent_var for law in laws], axis=1),
-            np.concatenate([law.scale_obs for law in laws]),
-            np.concatenate([law.df for law in laws]),
-        )
+    @property
+    def noise(self) -> tuple[Float[np.ndarray, " M"], ...]:
+        return self.scale_obs, self.df
 
     def affine(self, offset: float, scale: float) -> Self:
         """The law of `offset + scale * y`, for scale > 0."""
@@ -229,18 +203,21 @@ class StudentTLaw(RealLaw):
         y = real_labels(y, len(self))
         out = np.empty(len(self))
         u, log_weight = self._precisions()
-        for part in self._parts(u.size):
+        for part in parts(u.size, len(self)):
             total = self._variances(part, u)
             z = (y[part, None] - self.latent_mean[part])[:, :, None] / np.sqrt(total)
             out[part] = logsumexp(log_weight + log_term(z, total), axis=(1, 2))
         return out - logsumexp(log_weight)
 
     def cdf(self, y: Numbers) -> Vector:
-        y = real_labels(y, len(self))
+        return np.exp(np.minimum(self._log_mixture(y, lambda z, _: log_ndtr(z)), 0.0))
+
+    def crps(self, y: Numbers) -> Vector:
+        labels = real_labels(y, len(self))
         out = np.empty(len(self))
-        mean, sd, weight = self._nodes()
-        for part in self._parts(weight.size):
-            out[part] = ndtr((y[part, None] - mean(part)) / sd(part)) @ weight
+        for rows, mean, sd, weight in self.normal_mixture():
+            shares = np.broadcast_to(weight, mean.shape)
+            out[rows] = scoringrules.crps_mixnorm(labels[rows], mean, sd, shares, backend="numpy")
         return out
 
     def _quantile(self, p: float) -> Vector:
@@ -249,7 +226,7 @@ class StudentTLaw(RealLaw):
         z = float(ndtri(p))
         out = np.empty(len(self))
         mean, sd, weight = self._nodes()
-        for part in self._parts(weight.size):
+        for part in parts(weight.size, len(self)):
             # The quantile of a mixture lies between those of its parts, which may all agree.
             centres, spreads = mean(part), sd(part)
             each, some = centres + z * spreads, 1e-3 * spreads.min(axis=1)
@@ -277,7 +254,7 @@ class StudentTLaw(RealLaw):
     def normal_mixture(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
         """The law as a mixture of C normals, in parts: rows, means (n, C), sds (n, C), weights."""
         mean, sd, weight = self._nodes()
-        for part in self._parts(weight.size**2):
+        for part in parts(weight.size**2, len(self)):
             yield part, mean(part), sd(part), weight
 
     def _nodes(self) -> tuple[Any, Any, np.ndarray]:
@@ -304,9 +281,3 @@ class StudentTLaw(RealLaw):
 
     def _variances(self, part: np.ndarray, u: np.ndarray) -> np.ndarray:
         return self.latent_var[part][:, :, None] + self.scale_obs[:, None] ** 2 * np.exp(-u)
-
-    def _parts(self, width: int) -> Iterator[np.ndarray]:
-        """Row numbers, few enough at a time for arrays of `width` columns."""
-        size = max(1, _CHUNK // max(width, 1))
-        for start in range(0, len(self), size):
-            yield np.arange(start, min(start + size, len(self)))

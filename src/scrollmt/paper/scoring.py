@@ -19,7 +19,7 @@ from scrollmt import scores
 from scrollmt.heads import AbstractHead, Gaussian
 from scrollmt.laws import RealLaw
 from scrollmt.model import Model
-from scrollmt.predictive import DiscreteLaw, GaussianLaw, Law
+from scrollmt.predictive import DiscreteLaw, Law
 
 Laws = Mapping[str, Law]
 Labels = Mapping[str, Any]
@@ -48,9 +48,7 @@ def test_columns(laws: Mapping[str, Law], y: Mapping[str, Any]) -> dict[str, flo
     return row
 
 
-def spread_columns(
-    law: GaussianLaw, y: np.ndarray, true_var: np.ndarray | None
-) -> dict[str, float]:
+def spread_columns(law: RealLaw, y: np.ndarray, true_var: np.ndarray | None) -> dict[str, float]:
     """How the state's predictive variance V_n lies, alone and beside the true variance V*."""
     var = law.sd**2
     residual_var = float(np.mean((y - law.mean) ** 2))
@@ -81,7 +79,7 @@ def fitted_columns(model: Model, laws: Mapping[str, Law]) -> dict[str, float]:
         noise = float(np.exp(2.0 * np.float64(state.head.log_sigma_obs)))
         row["sigma_obs"] = noise**0.5
         law = laws["state"]
-        assert isinstance(law, GaussianLaw)
+        assert isinstance(law, RealLaw)
         row["belief_share"] = float(1.0 - noise / np.mean(law.sd**2))
     return row
 
@@ -89,7 +87,7 @@ def fitted_columns(model: Model, laws: Mapping[str, Law]) -> dict[str, float]:
 def spread_arrays(laws: Laws, true_var: np.ndarray | None) -> dict[str, list[float]]:
     """Every window's variance of the state beside the true one, for figures."""
     state = laws.get("state")
-    if true_var is None or not isinstance(state, GaussianLaw):
+    if true_var is None or not (isinstance(state, RealLaw) and state.normal):
         return {}
     return {"var": [*map(float, state.sd**2)], "true_var": [*map(float, true_var)]}
 
@@ -97,7 +95,7 @@ def spread_arrays(laws: Laws, true_var: np.ndarray | None) -> dict[str, list[flo
 def _paper_test(laws: Laws, y: Labels, true_var: np.ndarray | None) -> Columns:
     row = test_columns(laws, y)
     state = laws.get("state")
-    if isinstance(state, GaussianLaw):
+    if isinstance(state, RealLaw) and state.normal:
         row |= spread_columns(state, y["state"], true_var)
     return row
 
@@ -194,6 +192,4 @@ def _masses(law: Law, y: Any) -> np.ndarray | None:
     """Where `law.log_prob(y)` is the logarithm of a probability; None where the law cannot say."""
     if isinstance(law, DiscreteLaw):
         return np.ones(len(law), dtype=bool)
-    if isinstance(law, GaussianLaw):
-        return np.zeros(len(law), dtype=bool)
     return law.is_atom(y) if isinstance(law, RealLaw) else None

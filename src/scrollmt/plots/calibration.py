@@ -22,30 +22,13 @@ from scipy import stats
 from scrollmt import scores
 from scrollmt.laws import RealLaw
 from scrollmt.plots import canvas
-from scrollmt.predictive import GaussianLaw, Law, OrderedLaw
+from scrollmt.predictive import Law, OrderedLaw
+from scrollmt.scores import pit_bounds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 BAR_ALPHA = 0.4
-
-
-def pit_bounds(law: Law, y: Any) -> tuple[np.ndarray, np.ndarray]:
-    """P(Y < y) and P(Y <= y) at each label, NaN where it is missing; equal but for atoms.
-
-    Given y, the PIT of a calibrated law is uniform between the two.
-    """
-    if isinstance(law, OrderedLaw):
-        labels = law.labels(y)
-        table = np.pad(law.cdfs, ((0, 0), (1, 0)))
-        rows, at = np.arange(len(law)), np.maximum(labels, 0)
-        missing = labels < 0
-        lower, upper = table[rows, at], table[rows, at + 1]
-        return np.where(missing, np.nan, lower), np.where(missing, np.nan, upper)
-    if isinstance(law, RealLaw):
-        return law.cdf_pair(y)
-    value = scores.pit(law, y)
-    return value, value
 
 
 def pit_histogram(law: Law, y: Any, bins: int = 10) -> np.ndarray:
@@ -187,8 +170,8 @@ def spread_error(
 
     Where the sd is right, the squares follow the diagonal. `points` thins the cloud.
     """
-    if not isinstance(law, GaussianLaw):
-        raise TypeError(f"spread_error needs a mean and an sd, got a {type(law).__name__}")
+    if not isinstance(law, RealLaw) or not law.normal:
+        raise TypeError(f"spread_error needs a normal law, got a {type(law).__name__}")
     residual = np.sqrt(scores.squared_error(law, y))
     seen = np.flatnonzero(~np.isnan(residual))
     canvas.need_labels(~np.isnan(residual), "spread_error")

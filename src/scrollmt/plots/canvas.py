@@ -8,7 +8,7 @@ and frames stay in matplotlib's own ink, so that a style sheet, or a page, sets 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Sized
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -27,17 +27,6 @@ FIGURE_SIZE = (4.8, 3.3)
 ROW_HEIGHT = 0.22
 # Longer names would leave a small picture no room.
 LONGEST_NAME = 32
-
-
-@runtime_checkable
-class WithIntervals(Protocol):
-    """A law of a number, ours or another: what pictures of forecasts ask of it."""
-
-    def __len__(self) -> int: ...
-
-    def quantile(self, p: Any) -> np.ndarray: ...
-
-    def interval(self, level: Any) -> tuple[np.ndarray, np.ndarray]: ...
 
 
 def axes(ax: Axes | None, rows: int = 0) -> Axes:

@@ -15,16 +15,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
 from scrollmt.beliefs import Point
 from scrollmt.committee import project
 from scrollmt.forecaster import Forecaster
-from scrollmt.heads import AbstractHead, AbstractProbit, Gaussian
+from scrollmt.laws import RealLaw
 from scrollmt.plots import canvas
 from scrollmt.predictive import Law
 
@@ -38,7 +35,7 @@ def variance_split(law: Law, *, x: Any = None, ax: Axes | None = None) -> Axes:
     Without `x` the windows stand in order of their variance. Where a task has several selected
     members, their disagreement counts as belief.
     """
-    noise, belief = getattr(law, "noise_var", None), getattr(law, "belief_var", None)
+    noise, belief = (law.noise_var, law.belief_var) if isinstance(law, RealLaw) else (None, None)
     if noise is None or belief is None:
         raise ValueError(
             f"this {type(law).__name__} does not say which part of its variance is noise; "
@@ -74,29 +71,11 @@ def effective_weights(model: Forecaster, X: Any) -> dict[str, np.ndarray]:
         latent = project(member, x)
         for name, speakers in model.committee_.items():
             if number in speakers:
-                half = _half_information(member.tasks[name].head, *latent[name])
+                head = member.tasks[name].head
+                half = head.half_information(*map(jnp.asarray, latent[name]))
                 if half is not None:
-                    weights.setdefault(name, []).append(half[: len(x)])
+                    weights.setdefault(name, []).append(np.asarray(half, np.float64)[: len(x)])
     return {name: np.mean(weights[name], axis=0) for name in model.tasks_ if name in weights}
-
-
-def _half_information(
-    head: AbstractHead, mean: np.ndarray, var: np.ndarray
-) -> Float[np.ndarray, " N"] | None:
-    if isinstance(head, Gaussian):
-        return np.asarray(0.5 / head.predictive_var(jnp.asarray(var)), dtype=np.float64)
-    if isinstance(head, AbstractProbit):
-        half = _half_information_of_classes(head, jnp.asarray(mean), jnp.asarray(var))
-        return np.asarray(half, dtype=np.float64)
-    return None
-
-
-@eqx.filter_jit
-def _half_information_of_classes(
-    head: AbstractProbit, mean: Float[Array, " N"], var: Float[Array, " N"]
-) -> Float[Array, " N"]:
-    log_probs, slope = jax.jvp(lambda m: head.log_probs(m, var), (mean,), (jnp.ones_like(mean),))
-    return 0.5 * jnp.sum(jnp.exp(log_probs) * slope**2, axis=-1)
 
 
 def effective_weight(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from scrollmt.laws import NumberLaw
 from scrollmt.plots import canvas
-from scrollmt.plots.canvas import WithIntervals
 from scrollmt.predictive import real_labels
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def fan(
         raise ValueError(
             f"fan: pass a law of one forecast for each lead, got {[len(law) for law in laws]}"
         )
-    wrong = sorted({type(law).__name__ for law in laws if not isinstance(law, WithIntervals)})
+    wrong = sorted({type(law).__name__ for law in laws if not isinstance(law, NumberLaw)})
     if wrong:
         raise TypeError(f"fan: {wrong} have no intervals; draw classes with plots.regimes")
     place = np.arange(1, len(laws) + 1) if x is None else canvas.on_axis(x)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from scrollmt.laws import NumberLaw, RealLaw
 from scrollmt.plots import canvas
-from scrollmt.predictive import DiscreteLaw, EventLaw, Law, real_labels
+from scrollmt.predictive import DiscreteLaw, Law, real_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +34,7 @@ def forecasts(
     `law` is any law with intervals, in model or in original units; `y` in the same units. `x`
     places the forecasts: at the time that they are for, `windows.target_times[task]`.
     """
-    if not isinstance(law, canvas.WithIntervals):
+    if not isinstance(law, NumberLaw):
         raise TypeError(
             f"a {type(law).__name__} has no intervals; draw its probabilities with plots.regimes"
         )
@@ -53,7 +54,7 @@ def forecasts(
             label=f"{level:.0%} interval",
         )
     name, centre = "median", canvas.finite(law.quantile, 0.5)
-    if hasattr(law, "mean"):
+    if isinstance(law, RealLaw):
         name, centre = "mean", law.mean
     ax.plot(
         place,
@@ -87,8 +88,7 @@ def regimes(
     """
     if not isinstance(law, DiscreteLaw):
         raise TypeError(f"a {type(law).__name__} has no classes; draw it with plots.forecasts")
-    if names is None and isinstance(law, EventLaw):
-        names = ("no", "yes")
+    names = law.class_names if names is None else names
     labels = canvas.class_names(names, law.num_classes)
     ax = canvas.axes(ax)
     place = canvas.positions(law, x)
@@ -136,7 +136,7 @@ def _shades(law: DiscreteLaw) -> list[tuple[Any, float]]:
 
     The ladder of classes is one that every kind of colour vision sees as a ladder.
     """
-    if isinstance(law, EventLaw):
+    if law.is_event:
         return [(canvas.GREY, 0.25), (canvas.BLUE, 0.7)]
     from matplotlib import colormaps
 
@@ -154,8 +154,7 @@ def confusion(
         raise TypeError(f"a {type(law).__name__} has no classes to confuse")
     seen = law.labels(y)
     canvas.need_labels(seen >= 0, "confusion")
-    if names is None and isinstance(law, EventLaw):
-        names = ("no", "yes")
+    names = law.class_names if names is None else names
     labels = canvas.class_names(names, law.num_classes)
     counts = np.zeros((law.num_classes, law.num_classes), dtype=int)
     np.add.at(counts, (seen[seen >= 0], law.mode[seen >= 0]), 1)

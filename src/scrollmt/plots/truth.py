@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from scrollmt.laws import RealLaw
 from scrollmt.plots import canvas
-from scrollmt.predictive import GaussianLaw
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Route = GaussianLaw | np.ndarray | Sequence[float]
+Route = RealLaw | np.ndarray | Sequence[float]
 
 
 def variance_tracking(
@@ -71,14 +71,14 @@ def _tracks(var: np.ndarray, truth: np.ndarray) -> str:
 
 
 def _variances(name: str, route: Route, truth: np.ndarray) -> np.ndarray:
-    var = route.var if isinstance(route, GaussianLaw) else np.asarray(route, dtype=float)
+    var = route.var if isinstance(route, RealLaw) else np.asarray(route, dtype=float)
     if truth.shape != var.shape:
         of = f" of {name!r}" if name else ""
         raise ValueError(f"true_var has shape {truth.shape}, the law{of} holds {var.shape}")
     return var
 
 
-def predictive_sd(law: GaussianLaw) -> float:
+def predictive_sd(law: RealLaw) -> float:
     r"""One number for the spread of many forecasts: $\sqrt{\overline{V_n}}$."""
     return float(np.sqrt(np.mean(law.var)))
 

@@ -8,7 +8,7 @@ from importlib.metadata import version
 import numpy as np
 import pandas as pd
 
-from scrollmt import evaluation, heads, likelihoods, pages, references
+from scrollmt import evaluation, pages, references
 from scrollmt.pages import Html
 from scrollmt.predictive import DiscreteLaw
 from scrollmt.presets import get_preset
@@ -97,32 +97,11 @@ def _questions(evidence: Evidence) -> Html:
         y = evidence.labels[task]
         sentence = "" if evidence.recipe is None else evidence.recipe.sentence(task)
         rows.append(
-            (task, sentence, likelihood(head), evidence.count(task), _summary(evidence, task, y))
+            (task, sentence, head.description, evidence.count(task), _summary(evidence, task, y))
         )
     columns = ["task", "question", "likelihood", "labels", "what came true"]
     frame = pd.DataFrame(rows, columns=columns)
     return pages.table(frame if evidence.recipe is not None else frame.drop(columns="question"))
-
-
-def likelihood(head: heads.AbstractHead) -> str:
-    """A head in words; its own name where it is one of the user's."""
-    if isinstance(head, heads.Gaussian):
-        return "a value: Gaussian"
-    if isinstance(head, heads.Event):
-        return "yes or no: probit"
-    if isinstance(head, heads.Ordinal):
-        return f"{head.classes} ordered classes: probit with learned cutpoints"
-    if isinstance(head, heads.Categorical):
-        return f"{head.classes} classes: softmax"
-    if isinstance(head, likelihoods.StudentT):
-        return "a value with heavy tails: Student-t"
-    if isinstance(head, likelihoods.Poisson):
-        return "a count: Poisson"
-    if isinstance(head, likelihoods.Count):
-        return "a count: negative binomial"
-    if isinstance(head, likelihoods.Censored):
-        return f"a value with detection limits: {head!r}"
-    return repr(head)
 
 
 def _summary(evidence: Evidence, task: str, y: np.ndarray) -> str:

@@ -12,9 +12,9 @@ import pandas as pd
 from scrollmt import judging
 from scrollmt.evaluation import Scored
 from scrollmt.forecaster import Forecaster
-from scrollmt.laws import RealLaw
+from scrollmt.laws import NumberLaw
 from scrollmt.observables import Bands, Observable, Value
-from scrollmt.predictive import EventLaw, GaussianLaw, Law
+from scrollmt.predictive import DiscreteLaw, Law
 from scrollmt.scaling import FAR_OUT
 from scrollmt.uncertainty import FEWEST_STRETCHES, interval, left_out, stretches
 from scrollmt.units import original_units
@@ -71,14 +71,15 @@ class Evidence:
     def names(self, task: str) -> Sequence[str] | None:
         """The names of a task's classes, where they have any."""
         asked = self.asked(task)
-        if isinstance(self.laws[task], EventLaw):
-            return ("no", "yes")
+        law = self.laws[task]
+        if isinstance(law, DiscreteLaw) and law.class_names is not None:
+            return law.class_names
         return asked.names if isinstance(asked, Bands) else None
 
     def original(self, task: str) -> tuple[Law, np.ndarray, str]:
         """Law and labels in original units, and what the units are called."""
         law, y, asked = self.laws[task], self.labels[task], self.asked(task)
-        if not isinstance(asked, Value) or not isinstance(law, GaussianLaw | RealLaw):
+        if not isinstance(asked, Value) or not isinstance(law, NumberLaw):
             return law, y, task
         return original_units(law, asked), asked.inverse(y), asked.original_units
 
@@ -97,10 +98,7 @@ def gather(model: Forecaster, X: Any, Y: Any = None) -> Evidence:
     compared = judging.scored(model, X, Y)
     laws = {name: one.law for name, one in compared.items()}
     scored = {name: _observed(one.y, one.weight > 0) for name, one in compared.items()}
-    labels = {
-        name: law.recorded(scored[name]) if hasattr(law, "recorded") else scored[name]
-        for name, law in laws.items()
-    }
+    labels = {name: law.recorded(scored[name]) for name, law in laws.items()}
     bare = [name for name, y in labels.items() if np.isnan(y).all()]
     if bare:
         raise ValueError(

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 
 from scrollmt import pages, plots, scores
-from scrollmt.laws import RealLaw
+from scrollmt.laws import NumberLaw, RealLaw
 from scrollmt.pages import Html, Section
-from scrollmt.plots.canvas import WithIntervals, words
-from scrollmt.predictive import DiscreteLaw, EventLaw, GaussianLaw, Law, OrderedLaw
+from scrollmt.plots.canvas import words
+from scrollmt.predictive import DiscreteLaw, Law, OrderedLaw
 from scrollmt.report.evidence import Evidence
 from scrollmt.report.groups import Group
 
@@ -30,18 +30,18 @@ def task_section(evidence: Evidence, task: str) -> Section:
 def of_task(evidence: Evidence, task: str) -> Iterator[Html]:
     """Whatever suits the law of a task."""
     law, y, n = evidence.laws[task], evidence.labels[task], evidence.count(task)
-    if isinstance(law, DiscreteLaw | WithIntervals):
+    if isinstance(law, DiscreteLaw | NumberLaw):
         yield _outcomes(evidence, task)
-    if isinstance(law, GaussianLaw | RealLaw):
+    if isinstance(law, NumberLaw):
         most = float(scores.coverage(law, y, 0.9))
         yield pages.picture(
             plots.coverage(law, y),
             alt=f"Coverage of {task}: intervals of 90 percent hold {most:.0%} of {n} labels.",
             caption="Above the diagonal, intervals are wider than they need be; below, too narrow.",
         )
-    if isinstance(law, GaussianLaw | RealLaw | OrderedLaw):
+    if isinstance(law, NumberLaw | OrderedLaw):
         yield _pit(law, y, task)
-    if isinstance(law, EventLaw):
+    if isinstance(law, DiscreteLaw) and law.is_event:
         yield pages.picture(
             plots.reliability(law, y),
             alt=f"Reliability of {task}: how often it happened against the probability it was "
@@ -56,7 +56,7 @@ def of_task(evidence: Evidence, task: str) -> Iterator[Html]:
             alt=f"Confusion of {task}: the likeliest class came true {right:.0%} of {n} times.",
             caption="Counts of windows; a row holds those in which that class came true.",
         )
-    if isinstance(law, GaussianLaw):
+    if isinstance(law, RealLaw) and law.normal:
         yield pages.picture(
             plots.spread_error(law, y, points=CLOUD),
             alt=f"Predicted sd of {task} against the absolute residual, sds from "
@@ -73,7 +73,7 @@ def of_task(evidence: Evidence, task: str) -> Iterator[Html]:
             )
 
 
-def _spread_out(law: GaussianLaw) -> GaussianLaw:
+def _spread_out(law: RealLaw) -> RealLaw:
     """At most so many windows, evenly over the ranks of their variance."""
     order = np.argsort(law.var, kind="stable")
     return law[order[np.linspace(0, len(law) - 1, min(len(law), CLOUD)).round().astype(int)]]
@@ -201,7 +201,7 @@ def _words(law: Law, names: Sequence[str] | None) -> str:
         said = [str(r) for r in range(law.num_classes)] if names is None else names
         best = int(law.mode[0])
         return f"{said[best]} with {law.probs[0, best]:.0%}"
-    if not isinstance(law, WithIntervals):
+    if not isinstance(law, NumberLaw):
         return ""
     (lower,), (upper,) = law.interval(0.9)
     return f"90 percent from {lower:.3g} to {upper:.3g}"

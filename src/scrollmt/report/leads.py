@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 
 from scrollmt import pages, plots, references, scores
-from scrollmt.laws import RealLaw
+from scrollmt.laws import NumberLaw
 from scrollmt.observables import Bands, Value
 from scrollmt.pages import Html, Section
-from scrollmt.plots.canvas import WithIntervals, words
-from scrollmt.predictive import DiscreteLaw, GaussianLaw
+from scrollmt.plots.canvas import words
+from scrollmt.predictive import DiscreteLaw
 from scrollmt.report import gallery
 from scrollmt.report.evidence import Evidence
 from scrollmt.report.groups import Group, ahead
@@ -63,10 +63,10 @@ def _over_leads(evidence: Evidence, group: Group) -> Iterator[Html]:
     """What suits the laws at all leads, which may have heads of their own."""
     laws = [evidence.laws[task] for task in group.tasks]
     classes = all(isinstance(law, DiscreteLaw) for law in laws)
-    if classes or all(isinstance(law, WithIntervals) for law in laws):
+    if classes or all(isinstance(law, NumberLaw) for law in laws):
         yield _newest(evidence, group)
     yield _nll(evidence, group)
-    if all(isinstance(law, GaussianLaw | RealLaw) for law in laws):
+    if all(isinstance(law, NumberLaw) for law in laws):
         yield _coverage(evidence, group)
     elif classes:
         yield _accuracy(evidence, group)

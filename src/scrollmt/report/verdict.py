@@ -25,9 +25,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from scrollmt import scores
-from scrollmt.laws import RealLaw
+from scrollmt.laws import NumberLaw, RealLaw
 from scrollmt.plots import pit_bounds
-from scrollmt.predictive import DiscreteLaw, EventLaw, GaussianLaw, Law, OrderedLaw
+from scrollmt.predictive import DiscreteLaw, GaussianLaw, Law, OrderedLaw
 from scrollmt.uncertainty import interval, left_out, stretches
 
 MIN_LABELS = 50
@@ -53,7 +53,7 @@ class Verdict:
 
 def judge(law: Law, y: np.ndarray, overlap: int = 1) -> Verdict:
     """The verdict on one task, given what came true (N,) and how many neighbours overlap."""
-    if not isinstance(law, GaussianLaw | RealLaw | DiscreteLaw):
+    if not isinstance(law, NumberLaw | DiscreteLaw):
         return Verdict("plain", "not judged", f"A {type(law).__name__} makes no promise to check.")
     said = _numbers(law, y)
     few = _too_few(law, y, overlap)
@@ -91,7 +91,7 @@ def _too_few(law: Law, y: np.ndarray, overlap: int) -> str | None:
     """Why there is no verdict, in words; None where there is one."""
     seen = ~np.isnan(y)
     n = int(np.count_nonzero(seen))
-    if isinstance(law, EventLaw):
+    if isinstance(law, DiscreteLaw) and law.is_event:
         happened = int(np.sum(y[seen]))
         if min(happened, n - happened) < MIN_PER_CLASS:
             return f"{happened} events in {n} labels, and {MIN_PER_CLASS} of each kind are needed"
@@ -129,8 +129,8 @@ def pit_moments(law: Law, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
     seen = ~np.isnan(y)
     share = _shares(weights, seen)
     mean, _ = _pit_mean_and_square(law, y, seen, share)
-    if isinstance(law, GaussianLaw):
-        error = np.nanmean(law.standardise(y))
+    if isinstance(law, RealLaw) and law.normal:
+        error = np.nanmean((y - law.mean) / law.sd)
         law = GaussianLaw(law.mean + error * law.sd, law.sd)
     centre, square = _pit_mean_and_square(law, y, seen, share)
     return np.stack([mean - 0.5, 12.0 * (square - centre**2)], axis=1)
@@ -189,7 +189,7 @@ def _spread(law: Law, value: float, low: float, high: float) -> str:
             f"Where a law says 10 points more, the outcome comes {10 * value:.1f} points more "
             f"often ({CONFIDENCE:.0%} interval {10 * low:.1f} to {10 * high:.1f}; 10 is right)."
         )
-    if isinstance(law, GaussianLaw):
+    if isinstance(law, RealLaw) and law.normal:
         factor, least, most = (spread_factor(d) for d in (value, low, high))
         return (
             f"Residuals are {factor:.2f} times as large as the predicted sds say "
@@ -204,9 +204,9 @@ def _spread(law: Law, value: float, low: float, high: float) -> str:
 def _numbers(law: Law, y: np.ndarray) -> str:
     """What was promised and what happened."""
     seen = ~np.isnan(y)
-    if isinstance(law, EventLaw):
+    if isinstance(law, DiscreteLaw) and law.is_event:
         return (
-            f"The event was given {law.prob[seen].mean():.0%} on average and happened in "
+            f"The event was given {law.probs[seen, 1].mean():.0%} on average and happened in "
             f"{y[seen].mean():.0%} of the windows."
         )
     if isinstance(law, DiscreteLaw):
