@@ -353,7 +353,7 @@ class Forecaster(AbstractEstimator):
             raise ValueError(f"Y has no label of positive weight to score for the tasks {empty}")
         return -judging.total_nll(rows, laws)
 
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to a new folder, as safetensors and JSON."""
         self._check_fitted()
         store.save_estimator(self, path)
@@ -386,7 +386,7 @@ class Forecaster(AbstractEstimator):
 
 
 def load(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     *,
     backbone: Backbone | Factory | None = None,
     heads: Mapping[str, AbstractHead] | None = None,
@@ -397,4 +397,5 @@ def load(
     your own: give them as you did for the fit. Validation windows of your own are not stored: set
     `validation` before you fit the model anew.
     """
-    return store.load_estimator(Forecaster, path, backbone, heads)
+    loaded: Forecaster = store.load_estimator(Forecaster, path, backbone, heads)
+    return loaded
