@@ -397,5 +397,4 @@ def load(
     your own: give them as you did for the fit. Validation windows of your own are not stored: set
     `validation` before you fit the model anew.
     """
-    loaded: Forecaster = store.load_estimator(Forecaster, path, backbone, heads)
-    return loaded
+    return store.load_estimator(Forecaster, path, backbone, heads)
