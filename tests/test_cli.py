@@ -546,7 +546,7 @@ def test_a_series_with_a_stride_in_step_with_the_day_keeps_to_its_hours(tmp_path
 def test_a_forecast_of_many_leads_is_readable_on_a_narrow_terminal(tmp_path: Path) -> None:
     write_series(tmp_path)
     config = tmp_path / "config.toml"
-    config.write_text(config.read_text().replace("lead = 3", "leads = [1, 2, 3, 4, 5, 6]"))
+    config.write_text(config.read_text().replace("lead = 3", "leads = [1, 3, 6]"))
     printed = CliRunner().invoke(app, ["fit", str(config)], env={"COLUMNS": "80"}).stdout
     table = printed[printed.index("NLL in nats") :].splitlines()
     assert max(len(line) for line in table if "@" in line and ":" not in line) <= 80

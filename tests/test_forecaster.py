@@ -37,6 +37,7 @@ from scrollmt import (
     load,
 )
 from scrollmt.presets import PAPER, PRESETS
+from scrollmt.progress import ProgressLine
 from scrollmt.training import in_current_precision
 from small import (
     SHORT,
@@ -651,7 +652,7 @@ def test_a_line_of_progress_on_the_terminal(
 def test_an_interrupt_keeps_the_best_so_far_and_still_raises(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    class Impatient(scrollmt.forecaster.ProgressLine):
+    class Impatient(ProgressLine):
         def __call__(self, label: str, step: int, steps: int, best: float) -> None:
             if step == 7:
                 raise KeyboardInterrupt

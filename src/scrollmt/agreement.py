@@ -51,7 +51,7 @@ class Agreement:
     @property
     def difference(self) -> Vector:
         """`own` minus `read`."""
-        return self.own - self.read
+        return np.asarray(self.own - self.read)
 
     @property
     def mean(self) -> float:

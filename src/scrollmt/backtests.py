@@ -175,7 +175,8 @@ def stacked(parts: Sequence[Data], times: int = 1) -> Data:
         return Data(more.x, more.y, {name: kept * w for name, w in more.weight.items()})
 
     even = [filled(part) for part in parts]
-    return jax.tree.map(lambda *a: jnp.repeat(jnp.stack(a), times, axis=0), *even)
+    repeated: Data = jax.tree.map(lambda *a: jnp.repeat(jnp.stack(a), times, axis=0), *even)
+    return repeated
 
 
 def _between_origins(values: pd.DataFrame) -> pd.DataFrame:

@@ -353,7 +353,7 @@ class Forecaster(AbstractEstimator):
             raise ValueError(f"Y has no label of positive weight to score for the tasks {empty}")
         return -judging.total_nll(rows, laws)
 
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to a new folder, as safetensors and JSON."""
         self._check_fitted()
         store.save_estimator(self, path)
@@ -386,7 +386,7 @@ class Forecaster(AbstractEstimator):
 
 
 def load(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     *,
     backbone: Backbone | Factory | None = None,
     heads: Mapping[str, AbstractHead] | None = None,

@@ -39,7 +39,8 @@ class Rows(NamedTuple):
     where: np.ndarray
 
     def take(self, index: np.ndarray) -> Rows:
-        return jax.tree.map(lambda a: a[index], self)
+        taken: Rows = jax.tree.map(lambda a: a[index], self)
+        return taken
 
 
 def _array(values: Any, what: str) -> np.ndarray:

@@ -392,7 +392,7 @@ def _finite(number: Any, what: str, value: Value) -> float:
         raise ValueError(f"{what} of '{value}' must be a number, got {number!r}.") from None
     if not math.isfinite(number):
         raise ValueError(f"{what} of '{value}' must be finite, got {number}.")
-    return number
+    return float(number)
 
 
 def _where_known(values: np.ndarray, labels: np.ndarray) -> np.ndarray:

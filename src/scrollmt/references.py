@@ -122,7 +122,7 @@ def _shift(
     if isinstance(constant, DiscreteLaw):
         counts = np.zeros((constant.num_classes, constant.num_classes))
         np.add.at(counts, (earlier[both].astype(int), y[both].astype(int)), 1.0)
-        return (counts + constant.probs) / (counts.sum(axis=1, keepdims=True) + 1.0)
+        return np.asarray((counts + constant.probs) / (counts.sum(axis=1, keepdims=True) + 1.0))
     if not isinstance(constant, RealLaw) or not constant.normal or not both.any():
         return None
     sd = float(np.sqrt(np.mean((y[both] - earlier[both]) ** 2)))

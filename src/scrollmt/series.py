@@ -61,7 +61,8 @@ class Series:
         """A column as float64 with NaN for missing."""
         raw = self.column(name)
         try:
-            values = pd.Series(raw).astype("Float64").to_numpy(dtype=float, na_value=np.nan)
+            numbers = pd.Series(raw).astype("Float64")
+            values: np.ndarray = numbers.to_numpy(dtype=float, na_value=np.nan)
         except (TypeError, ValueError, OverflowError):
             odd = pd.Series(raw).notna() & pd.to_numeric(pd.Series(raw), errors="coerce").isna()
             rows = np.flatnonzero(odd)

@@ -237,4 +237,5 @@ def _embargoed(
 def _far(part: np.ndarray, others: np.ndarray, places: np.ndarray, embargo: int) -> np.ndarray:
     """The members of ``part`` that are more than ``embargo`` from all of ``others``."""
     at = places[part]
-    return part[~_any_between(places[others], at - embargo, at + embargo)]
+    kept: np.ndarray = part[~_any_between(places[others], at - embargo, at + embargo)]
+    return kept

@@ -30,12 +30,12 @@ class _Step(NamedTuple):
 def _log(x: np.ndarray) -> np.ndarray:
     """log x, and -inf below zero, where an increasing continuation has to stay."""
     with np.errstate(divide="ignore"):
-        return np.log(np.maximum(x, 0.0))
+        return np.asarray(np.log(np.maximum(x, 0.0)))
 
 
 def _log1p(x: np.ndarray) -> np.ndarray:
     with np.errstate(divide="ignore"):
-        return np.log1p(np.maximum(x, -1.0))
+        return np.asarray(np.log1p(np.maximum(x, -1.0)))
 
 
 # A law can leave mass outside the range of T. There both directions continue T monotonically

@@ -45,4 +45,4 @@ def weighted_quantiles(
     order = np.argsort(values[kept])
     ordered, share = values[kept][order], weight[kept][order]
     middle = (np.cumsum(share) - 0.5 * share) / share.sum()
-    return np.interp(p, middle, ordered)
+    return np.asarray(np.interp(p, middle, ordered))

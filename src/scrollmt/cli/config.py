@@ -222,8 +222,8 @@ def _duration(value: Any) -> pd.Timedelta:
 
 def _character(value: Any) -> str:
     # Thousands may be set apart by a space of a kind that counts as not printable.
-    good = isinstance(value, str) and (value.isprintable() or value in "\t\u00a0\u202f")
-    if not good or len(value) != 1:
+    blank = "\t\u00a0\u202f"
+    if not isinstance(value, str) or len(value) != 1 or not (value.isprintable() or value in blank):
         raise ValueError("a single character in quotes")
     return value
 

@@ -140,7 +140,7 @@ def _numbered(name: str, values: pd.Series, source: Source) -> Iterator[Source]:
     if compact and _parsed(texts, compact) is not None:
         yield replace(source, time=name, time_format=compact)
     for style, unit in UNIX.items():
-        low, high = (pd.Timedelta(end, "s") // pd.Timedelta(1, unit) for end in _UNIX_SPAN)  # type: ignore[call-overload]
+        low, high = (pd.Timedelta(end, "s") // pd.Timedelta(1, unit) for end in _UNIX_SPAN)
         if low <= values.iloc[0] and values.iloc[-1] < high:
             yield replace(source, time=name, time_format=style)
 
@@ -173,7 +173,7 @@ def is_a_row(names: Sequence[str]) -> bool:
 
 
 def is_text(values: pd.Series) -> bool:
-    return pd.api.types.is_object_dtype(values) or pd.api.types.is_string_dtype(values)
+    return bool(pd.api.types.is_object_dtype(values) or pd.api.types.is_string_dtype(values))
 
 
 def is_number(values: pd.Series) -> bool:
@@ -209,7 +209,7 @@ def is_category(values: pd.Series) -> bool:
     if is_number(values):
         return False
     kinds = values.dropna().astype(str).nunique()
-    return 2 <= kinds <= _MOST_CATEGORIES
+    return bool(2 <= kinds <= _MOST_CATEGORIES)
 
 
 def are_classes(values: pd.Series) -> bool:

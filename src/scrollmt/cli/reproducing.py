@@ -16,6 +16,7 @@ from scrollmt.cli.shell import Problem, emit, say, show
 from scrollmt.paper import archive, ledger, main_page, published, report
 from scrollmt.paper.arena import compute
 from scrollmt.paper.jobs import Job, make_job
+from scrollmt.paper.probes import default, oracle
 from scrollmt.paper.probes.registry import ALONE
 from scrollmt.paper.protocol import PROTOCOL, Protocol, draws_of
 from scrollmt.paper.records import Records
@@ -63,11 +64,11 @@ def main_jobs(
     jobs = sweep(chosen, names, protocol, backbones or PAPER_BACKBONES)
     if arms is None:
         drawn = [d for c in chosen for d in draws_of(c)]
-        jobs += [make_job(d, main_page.DEFAULT, "portfolio", protocol) for d in drawn]
+        jobs += [make_job(d, default.NAME, "portfolio", protocol) for d in drawn]
         for corpus, draws in ORACLE_DRAWS.items():
             if corpus in chosen:
                 ids = [corpus, *(f"{corpus}~{k}" for k in range(1, draws + 1))]
-                jobs += [make_job(c, main_page.ORACLE, "none", protocol) for c in ids]
+                jobs += [make_job(c, oracle.NAME, "none", protocol) for c in ids]
         for name in MAIN_STUDIES:
             probes = [j for j in STUDIES[name].jobs(protocol) if j.arm.startswith("probe-")]
             # Times are taken by `reproduce cost`: they want a machine that does nothing else.

@@ -97,7 +97,7 @@ def _times(column: pd.Series, source: Source) -> pd.Series:
     wanted = source.time_format or "ISO8601"
     try:
         if wanted in UNIX:
-            return pd.to_datetime(pd.to_numeric(column), unit=UNIX[wanted], utc=True)  # type: ignore[call-overload]
+            return pd.to_datetime(pd.to_numeric(column), unit=UNIX[wanted], utc=True)
         column = column.astype(str).where(column.notna())
         # Clocks that change between summer and winter time have two offsets in one file.
         offset = column.str.contains(_OFFSET, regex=True, na=False).any()
@@ -163,7 +163,7 @@ def _one_row_a_time(frame: pd.DataFrame, time: str, policy: str, where: str) -> 
         f"one row of each{hint}"
     )
     if policy != "mean":
-        return frame.drop_duplicates(time, keep=policy, ignore_index=True)  # type: ignore[call-overload]
+        return frame.drop_duplicates(time, keep=policy, ignore_index=True)
     numbers = frame.select_dtypes("number").columns
     how = {name: "mean" if name in numbers else "first" for name in frame.columns if name != time}
     return frame.groupby(time, sort=False).agg(how).reset_index()[list(frame.columns)]

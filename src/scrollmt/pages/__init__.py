@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 
 from scrollmt._io.atomic import refuse_existing, replacing
-from scrollmt.pages.drawing import svg
+from scrollmt.pages.drawing import svg as svg
 
 # Longer lists are folded, and longer tables scroll in their box: a page stays a page.
 MOST_FACTS = 12
@@ -167,7 +167,7 @@ def _unlike(names: Iterable[str]) -> list[str]:
     return out
 
 
-def write(path: str | os.PathLike, content: str, *, force: bool = False) -> Path:
+def write(path: str | os.PathLike[str], content: str, *, force: bool = False) -> Path:
     """Write a page; a file that is there already is replaced only with `force`."""
     target = refuse_existing(path, force=force)
     with replacing(target) as draft:

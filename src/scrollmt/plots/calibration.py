@@ -45,7 +45,7 @@ def pit_histogram(law: Law, y: Any, bins: int = 10) -> np.ndarray:
     # F(u) of a uniform between low and high; where they meet, a step at that place.
     spread = np.clip((edges - low) / width, 0.0, 1.0)
     cdf = np.where(high > low, spread, (edges > low) | (edges == 1.0))
-    return np.diff(cdf, axis=1).mean(axis=0)
+    return np.asarray(np.diff(cdf, axis=1).mean(axis=0))
 
 
 def pit(

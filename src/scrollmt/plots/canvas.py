@@ -130,7 +130,7 @@ def on_axis(x: Any) -> np.ndarray:
     if isinstance(index, pd.DatetimeIndex):
         # The clock of the series' own time zone is what its reader expects on the axis.
         index = index.tz_localize(None)
-    return index.to_numpy()
+    return np.asarray(index.to_numpy())
 
 
 def date_axis(ax: Axes, place: np.ndarray) -> None:
@@ -139,9 +139,9 @@ def date_axis(ax: Axes, place: np.ndarray) -> None:
         from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
         # Few enough not to touch, and far enough apart that some interval fits every span.
-        locator = AutoDateLocator(minticks=3, maxticks=8)
+        locator = AutoDateLocator(minticks=3, maxticks=8)  # type: ignore[no-untyped-call]
         ax.xaxis.set_major_locator(locator)
-        ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+        ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
 
 
 def task_rows(ax: Axes, names: Sequence[object]) -> None:

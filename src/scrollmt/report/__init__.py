@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from scrollmt import pages
+from scrollmt._io.atomic import refuse_existing
 from scrollmt.forecaster import Forecaster
 from scrollmt.pages import Section
 from scrollmt.report import agreeing, gallery, leads
@@ -28,7 +29,7 @@ def write_report(
     model: Forecaster,
     X: Any,
     Y: Any,
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     *,
     title: str | None = None,
     interference: pd.DataFrame | None = None,
@@ -41,7 +42,7 @@ def write_report(
     on what the tasks gain from each other. An existing file is replaced only with `force`.
     """
     model._check_fitted()
-    pages.refuse_existing(path, force=force)
+    refuse_existing(path, force=force)
     evidence = gather(model, X, Y)
     asked = groups(evidence)
     sections = [Section("Model card", model_card(evidence))]

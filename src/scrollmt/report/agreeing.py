@@ -49,7 +49,7 @@ def section(evidence: Evidence, groups: Sequence[Group]) -> Section | None:
 
 def _gaps(found: Sequence[Agreement]) -> np.ndarray:
     """Absolute differences of one pair of questions at all leads."""
-    return np.abs(np.concatenate([one.difference for one in found]))
+    return np.asarray(np.abs(np.concatenate([one.difference for one in found])))
 
 
 def _sentence(evidence: Evidence, pair: tuple[str, str], found: Sequence[Agreement]) -> str:

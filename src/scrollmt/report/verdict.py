@@ -112,13 +112,13 @@ def judged_cuts(law: OrderedLaw, y: np.ndarray) -> np.ndarray:
     """(R-1,) which events {Y >= r} are seen often enough on both sides."""
     labels = law.labels(y)
     above = (labels[labels >= 0, None] > np.arange(law.num_classes - 1)).sum(axis=0)
-    return np.minimum(above, np.count_nonzero(labels >= 0) - above) >= MIN_PER_CLASS
+    return np.asarray(np.minimum(above, np.count_nonzero(labels >= 0) - above) >= MIN_PER_CLASS)
 
 
 def _shares(weights: np.ndarray, seen: np.ndarray) -> np.ndarray:
     """Weights (B, N) of the labels that are seen, as shares that add up to one in each B."""
     mine = weights[:, seen]
-    return mine / mine.sum(axis=1, keepdims=True)
+    return np.asarray(mine / mine.sum(axis=1, keepdims=True))
 
 
 def pit_moments(law: Law, y: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -27,8 +27,8 @@ def rows_in_a_week(step: Any) -> int | None:
     """After how many rows hour and weekday repeat; None for a series without dates."""
     if not isinstance(step, pd.Timedelta):
         return None
-    week = pd.Timedelta(7, "D").value
-    nanoseconds = step.as_unit("ns").value
+    week = int(pd.Timedelta(7, "D").value)
+    nanoseconds = int(step.as_unit("ns").value)
     return week // math.gcd(week, nanoseconds)
 
 
