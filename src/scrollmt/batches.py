@@ -7,7 +7,7 @@ import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeGuard, cast
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PRNGKeyArray
 
+from scrollmt.adapters import at_rest, in_training, makes_backbones, takes_key
 from scrollmt.couplings import Groups
-from scrollmt.fit import Fits, Schedule, Score, fit, stack
+from scrollmt.fit import Fits, Optimizer, Schedule, Score, fit, stack
 from scrollmt.heads import AbstractHead
 from scrollmt.model import Backbone, Model, build
 from scrollmt.objective import Data, TaskScores, composed_objective, validation_nll
@@ -27,23 +28,14 @@ Report = Callable[[str, int, int, float], None]
 Factory = Callable[..., Backbone]
 
 
-def makes_backbones(given: Any) -> TypeGuard[Factory]:
-    """Whether this is a function or class that takes a `key`, rather than a backbone itself."""
-    if isinstance(given, eqx.Module) or not callable(given):
-        return False
-    try:
-        return "key" in inspect.signature(given).parameters
-    except (TypeError, ValueError):  # a builtin that does not tell its parameters
-        return False
-
-
 def _name_of(backbone: Backbone | Factory) -> str:
     named = inspect.isclass(backbone) or inspect.isfunction(backbone)
     return (backbone if named else type(backbone)).__name__
 
 
 def made(backbone: Backbone | Factory, key: PRNGKeyArray) -> Backbone:
-    return backbone(key=key) if makes_backbones(backbone) else cast(Backbone, backbone)
+    """The backbone as it is outside of training steps."""
+    return at_rest(backbone(key=key) if makes_backbones(backbone) else backbone)
 
 
 def features_of(backbone: Backbone, in_size: int) -> int:
@@ -78,6 +70,9 @@ class Batch:
     schedule: Schedule
     score: Score
     owners: int
+    optimizer: Optimizer | None = None
+    # Whether the backbone draws random numbers in training.
+    draws: bool = False
     fits: Fits | None = None
     seconds: float = 0.0
 
@@ -100,6 +95,8 @@ class Batch:
             schedule=self.schedule,
             keys=self.keys,
             score=self.score,
+            optimizer=self.optimizer,
+            in_training=in_training if self.draws else None,
             progress=progress,
         )
         return replace(self, fits=fits, seconds=time.perf_counter() - began)
@@ -133,6 +130,7 @@ def start_batch(
     backbone: Backbone | Factory | None,
     candidates: list[Candidate],
     schedule: Schedule,
+    optimizer: Optimizer | None = None,
 ) -> Batch:
     """The runs of the candidates of one architecture, at their starting values."""
     in_size = train.x.shape[-1]
@@ -185,6 +183,8 @@ def start_batch(
         schedule=schedule,
         score=score,
         owners=len(keys),
+        optimizer=optimizer,
+        draws=backbone is not None and takes_key(net),
     )
 
 

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from scrollmt.adapters import mapped
 from scrollmt.backbone import Columns, Dense
 from scrollmt.beliefs import BELIEFS, NARROW, AbstractBelief, Point, Rows, Start
 from scrollmt.couplings import Coupling, read_groups
@@ -70,7 +71,7 @@ class Model(AbstractModel):
     couplings: tuple[Coupling, ...] = ()
 
     def features(self, x: Float[Array, "N D"]) -> Float[Array, "N H"]:
-        return jax.vmap(self.backbone)(x)
+        return mapped(self.backbone, x)
 
     def project(self, x: Float[Array, "N D"]) -> dict[str, tuple[Array, Array]]:
         """`(mean, var)` of every task's latent line, the rows of all beliefs in one product."""
