@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import time
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +18,7 @@ from scrollmt.adapters import at_rest, in_training, makes_backbones, takes_key
 from scrollmt.couplings import Groups
 from scrollmt.fit import Fits, Optimizer, Schedule, Score, fit, stack
 from scrollmt.heads import AbstractHead
-from scrollmt.model import Backbone, Model, build
+from scrollmt.model import Backbone, Model, build, start_keys
 from scrollmt.objective import Data, TaskScores, composed_objective, validation_nll
 from scrollmt.presets import Candidate, Preset
 
@@ -135,15 +134,12 @@ def start_batch(
     """The runs of the candidates of one architecture, at their starting values."""
     in_size = train.x.shape[-1]
     label = candidates[0].name if backbone is None else _name_of(backbone)
-    # Keyed by name, so that a candidate starts alike whichever others are tried with it.
-    tag = zlib.crc32(label.encode())
     starts, run_keys = [], []
     for place, key in enumerate(keys):
         mine = train if train.x.ndim == 2 else jax.tree.map(lambda a, i=place: a[i], train)
         # A head may start from what its own training labels look like, never from those of others.
         begun = {n: head.started(mine.y[n], mine.weight[n]) for n, head in heads.items()}
-        for start_key in jax.random.split(jax.random.fold_in(key, tag), preset.starts):
-            net_key, task_key, run_key = jax.random.split(start_key, 3)
+        for net_key, task_key, run_key in start_keys(key, label, preset.starts):
             if backbone is None:
                 shape = candidates[0].architecture
                 net: Backbone = shape.build(in_size, net_key, uniform=preset.begin.uniform)

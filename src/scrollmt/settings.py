@@ -14,6 +14,9 @@ from scrollmt.beliefs import BELIEFS
 from scrollmt.fit import Optimizer
 from scrollmt.heads import AbstractHead
 
+# Between the seeds of an ensemble's members, so that ensembles of nearby seeds share none.
+MEMBER_STRIDE = 1000
+
 
 def read_heads(tasks: Any, belief: Any) -> dict[str, AbstractHead]:
     """Heads by task."""
@@ -77,4 +80,4 @@ def read_seeds(seed: Any, ensemble: Any, seeds: Any) -> list[int]:
             raise ValueError(f"seed must be a whole number from 0 to 2**32 - 1, got {shown(one)}")
     if members:
         return [int(one) for one in members]
-    return [int(seed) + 1000 * k for k in range(ensemble)]
+    return [int(seed) + MEMBER_STRIDE * k for k in range(ensemble)]
