@@ -31,6 +31,7 @@ ROOMS = [
     "labels",
     "fused",
     "backbone",
+    "adapters",
     "beliefs",
     "heads",
     "likelihoods",

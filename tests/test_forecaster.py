@@ -19,6 +19,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pandas as pd
 import pytest
 from scipy.stats import norm
@@ -316,6 +317,7 @@ def test_wrong_data_are_refused_before_any_training(X: Any, Y: Any, says: str) -
         ({"tasks": {1: Gaussian()}}, "task 1"),
         ({"belief": "dense"}, r"unknown belief 'dense'.*'none', 'diag', 'full'"),
         ({"preset": "fast"}, r"unknown preset 'fast'.*'default', 'quick', 'paper'"),
+        ({"optimizer": "sgd"}, r"optimizer must be 'adam', an optax.*got 'sgd'"),
         ({"backbone": "cnn"}, r"no backbone 'cnn'.*\['tanh'\]"),
         ({"seed": -1}, "seed must be a whole number.*got -1"),
         ({"seed": 2**32}, "seed must be a whole number"),
@@ -577,6 +579,28 @@ def test_members_over_one_module_start_alike_and_those_of_a_maker_do_not(tmp_pat
     assert gap(many) > 0.7 > gap(one)
     many.save(tmp_path / "made")
     assert_same(numbers(load(tmp_path / "made", backbone=make), NEW), numbers(many, NEW))
+
+
+@pytest.mark.parametrize("own", [optax.sgd(1e-3), partial(optax.adamw, weight_decay=0.1)])
+def test_an_optimiser_of_ones_own_is_used_and_cloned_and_has_to_be_given_again(
+    own: Any, tmp_path: Path
+) -> None:
+    X, Y = windows()
+    adam = tiny(STATE).fit(X, Y["state"])
+    model = tiny(STATE, optimizer=own).fit(X, Y["state"])
+    said = [numbers(one, NEW)["state.mean"] for one in (model, adam)]
+    assert not np.allclose(said[0], said[1])
+    assert_same(numbers(clone(model).fit(X, Y["state"]), NEW), numbers(model, NEW))
+    # A folder holds no code: it predicts as before, and never fits with another optimiser unasked.
+    model.save(tmp_path / "own")
+    back = load(tmp_path / "own")
+    assert_same(numbers(back, NEW), numbers(model, NEW))
+    with pytest.raises(ValueError, match="a model folder stores no optimizer of your own: set it"):
+        back.fit(X, Y["state"])
+    again = back.set_params(optimizer=own).fit(X, Y["state"])
+    assert_same(numbers(again, NEW), numbers(model, NEW))
+    adam.save(tmp_path / "adam")
+    assert load(tmp_path / "adam").optimizer == "adam"
 
 
 def test_a_refit_learns_from_the_validation_part_and_keeps_its_score() -> None:

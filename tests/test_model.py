@@ -22,7 +22,7 @@ from scrollmt.backbone import Dense, paper_backbone
 from scrollmt.beliefs import Diag, Full, Point
 from scrollmt.fit import stack
 from scrollmt.heads import AbstractHead, Categorical, Event, Gaussian, Ordinal
-from scrollmt.model import Model, Task, build, rescale_task
+from scrollmt.model import Model, Task, build, rescale_task, start_keys
 
 HEADS: dict[str, AbstractHead] = {"state": Gaussian(), "event": Event(), "regime": Ordinal(4)}
 
@@ -192,3 +192,19 @@ def test_rescale_task_refuses_what_has_no_units() -> None:
     for bad in (0.0, -1.0, float("nan")):
         with pytest.raises(ValueError, match="factor must be > 0"):
             rescale_task(model, "gaussian", bad)
+
+
+def test_starting_keys_go_by_seed_label_and_start() -> None:
+    """The schedule that published runs started from: it must not change."""
+
+    def bits(seed: int, label: str, starts: int) -> np.ndarray:
+        keys = start_keys(jax.random.key(seed), label, starts)
+        return np.stack([jax.random.key_data(one) for one in keys])
+
+    first = bits(0, "tanh", 3)
+    assert first.shape[:2] == (3, 3)
+    everything = np.concatenate([first, bits(1, "tanh", 3), bits(0, "relu", 3)])
+    assert len(np.unique(everything.reshape(-1, 2), axis=0)) == 27
+    tagged = jax.random.fold_in(jax.random.key(0), 874243715)
+    by_hand = jax.random.split(jax.random.split(tagged, 3)[1], 3)
+    np.testing.assert_array_equal(first[1], jax.random.key_data(by_hand))

@@ -11,7 +11,7 @@ import pytest
 from scipy.special import erfcx
 
 from helpers import central_gradient
-from scrollmt.numerics import log_bucket_mass, mills_ratio
+from scrollmt.numerics import log_bucket_mass, mills_ratio, padded_size
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(24)
 
@@ -182,3 +182,18 @@ def test_edges_broadcast() -> None:
     assert table.shape == (2, 3)
     assert table.dtype == jnp.float32
     assert float(table[0, 0]) == pytest.approx(math.log(0.6826894921370859), rel=1e-6)
+
+
+def test_sizes_are_padded_to_the_next_power_of_four() -> None:
+    assert [padded_size(n) for n in (0, 1, 2, 4, 5, 16, 17, 64, 65)] == [
+        1,
+        1,
+        4,
+        4,
+        16,
+        16,
+        64,
+        64,
+        256,
+    ]
+    assert all(padded_size(4**k) == 4**k < padded_size(4**k + 1) == 4 ** (k + 1) for k in range(15))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import inspect
 import time
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeGuard, cast
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,10 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PRNGKeyArray
 
+from scrollmt.adapters import at_rest, in_training, makes_backbones, takes_key
 from scrollmt.couplings import Groups
-from scrollmt.fit import Fits, Schedule, Score, fit, stack
+from scrollmt.fit import Fits, Optimizer, Schedule, Score, fit, stack
 from scrollmt.heads import AbstractHead
-from scrollmt.model import Backbone, Model, build
+from scrollmt.model import Backbone, Model, build, start_keys
 from scrollmt.objective import Data, TaskScores, composed_objective, validation_nll
 from scrollmt.presets import Candidate, Preset
 
@@ -27,23 +27,14 @@ Report = Callable[[str, int, int, float], None]
 Factory = Callable[..., Backbone]
 
 
-def makes_backbones(given: Any) -> TypeGuard[Factory]:
-    """Whether this is a function or class that takes a `key`, rather than a backbone itself."""
-    if isinstance(given, eqx.Module) or not callable(given):
-        return False
-    try:
-        return "key" in inspect.signature(given).parameters
-    except (TypeError, ValueError):  # a builtin that does not tell its parameters
-        return False
-
-
 def _name_of(backbone: Backbone | Factory) -> str:
     named = inspect.isclass(backbone) or inspect.isfunction(backbone)
     return (backbone if named else type(backbone)).__name__
 
 
 def made(backbone: Backbone | Factory, key: PRNGKeyArray) -> Backbone:
-    return backbone(key=key) if makes_backbones(backbone) else cast(Backbone, backbone)
+    """The backbone as it is outside of training steps."""
+    return at_rest(backbone(key=key) if makes_backbones(backbone) else backbone)
 
 
 def features_of(backbone: Backbone, in_size: int) -> int:
@@ -78,6 +69,9 @@ class Batch:
     schedule: Schedule
     score: Score
     owners: int
+    optimizer: Optimizer | None = None
+    # Whether the backbone draws random numbers in training.
+    draws: bool = False
     fits: Fits | None = None
     seconds: float = 0.0
 
@@ -100,6 +94,8 @@ class Batch:
             schedule=self.schedule,
             keys=self.keys,
             score=self.score,
+            optimizer=self.optimizer,
+            in_training=in_training if self.draws else None,
             progress=progress,
         )
         return replace(self, fits=fits, seconds=time.perf_counter() - began)
@@ -133,19 +129,17 @@ def start_batch(
     backbone: Backbone | Factory | None,
     candidates: list[Candidate],
     schedule: Schedule,
+    optimizer: Optimizer | None = None,
 ) -> Batch:
     """The runs of the candidates of one architecture, at their starting values."""
     in_size = train.x.shape[-1]
     label = candidates[0].name if backbone is None else _name_of(backbone)
-    # Keyed by name, so that a candidate starts alike whichever others are tried with it.
-    tag = zlib.crc32(label.encode())
     starts, run_keys = [], []
     for place, key in enumerate(keys):
         mine = train if train.x.ndim == 2 else jax.tree.map(lambda a, i=place: a[i], train)
         # A head may start from what its own training labels look like, never from those of others.
         begun = {n: head.started(mine.y[n], mine.weight[n]) for n, head in heads.items()}
-        for start_key in jax.random.split(jax.random.fold_in(key, tag), preset.starts):
-            net_key, task_key, run_key = jax.random.split(start_key, 3)
+        for net_key, task_key, run_key in start_keys(key, label, preset.starts):
             if backbone is None:
                 shape = candidates[0].architecture
                 net: Backbone = shape.build(in_size, net_key, uniform=preset.begin.uniform)
@@ -185,6 +179,8 @@ def start_batch(
         schedule=schedule,
         score=score,
         owners=len(keys),
+        optimizer=optimizer,
+        draws=backbone is not None and takes_key(net),
     )
 
 

@@ -17,12 +17,13 @@ from jaxtyping import Array, Float
 
 from scrollmt.joint import JointLaw, Laws
 from scrollmt.model import Model
+from scrollmt.numerics import padded_size
 from scrollmt.predictive import Law, mix
 from scrollmt.scaling import Scales
 from scrollmt.store import ENABLE_X64
 
-# Inputs are padded to a power of four, so that ten sizes serve every number of windows.
-PREDICT_SIZES = tuple(4**k for k in range(9))
+# More windows than this go through in several parts.
+_AT_ONCE = 4**8
 
 
 def laws(
@@ -70,9 +71,9 @@ def project(model: Model, x: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarr
     if dtype == np.float64 and jnp.result_type(float) != np.float64:
         raise ValueError(f"the model was fitted in float64 and JAX is set to float32; {ENABLE_X64}")
     pieces = []
-    for start in range(0, len(x), PREDICT_SIZES[-1]):
-        part = x[start : start + PREDICT_SIZES[-1]]
-        size = PREDICT_SIZES[-1] if start else next(s for s in PREDICT_SIZES if s >= len(part))
+    for start in range(0, len(x), _AT_ONCE):
+        part = x[start : start + _AT_ONCE]
+        size = _AT_ONCE if start else padded_size(len(part))
         padded = np.zeros((size, x.shape[1]), dtype)
         padded[: len(part)] = part
         with jax.default_matmul_precision("highest"):

@@ -20,13 +20,13 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 import pandas as pd
 from sklearn.exceptions import NotFittedError
 
 from scrollmt import agreement, committee, evaluation, intake, judging, store, training
+from scrollmt.adapters import columns_of
 from scrollmt.answers import Forecast
 from scrollmt.batches import Factory
 from scrollmt.couplings import read_groups
@@ -37,7 +37,7 @@ from scrollmt.objective import Data
 from scrollmt.portfolio import Selection, joined, train
 from scrollmt.presets import Preset, get_preset
 from scrollmt.progress import ProgressLine
-from scrollmt.settings import read_heads, read_seeds
+from scrollmt.settings import read_heads, read_optimizer, read_seeds, warn_of_shared_start
 from scrollmt.sklearn_api import AbstractEstimator
 from scrollmt.windows import Recipe, Windows
 
@@ -65,7 +65,9 @@ class Forecaster(AbstractEstimator):
     backbone : "select", a candidate's name, an Equinox module from (D,) to (H,), or its maker
         "select" tries all of the preset's candidates and keeps the best on validation. A maker is
         a function or class that takes a `key` and returns the module; every start and every member
-        of an ensemble then has starting weights of its own.
+        of an ensemble then has starting weights of its own. `windowed` reads windows as (T, C).
+    optimizer : "adam", an Optax optimiser, or a function from a learning-rate schedule to one
+        A function such as `optax.lion` gets the preset's learning rate. See `fit.fit`; not saved.
     validation : float, (X, Y), (X, Y, sample_weight) or Windows
         The share that is held out, or data of your own. Of `Windows` the newest are held out,
         behind an embargo; of plain rows a random share, so for a time series give your own.
@@ -139,6 +141,7 @@ class Forecaster(AbstractEstimator):
         belief: str = "diag",
         joint: Any = None,
         backbone: str | Backbone | Factory = "select",
+        optimizer: Any = "adam",
         validation: Any = 0.2,
         refit: bool = False,
         seed: int = 0,
@@ -154,6 +157,7 @@ class Forecaster(AbstractEstimator):
         self.belief = belief
         self.joint = joint
         self.backbone = backbone
+        self.optimizer = optimizer
         self.validation = validation
         self.refit = refit
         self.seed = seed
@@ -177,13 +181,7 @@ class Forecaster(AbstractEstimator):
         column a task. An interrupt from the keyboard keeps the best model so far and raises.
         """
         seeds = self._seeds()
-        if len(seeds) > 1 and isinstance(self.backbone, eqx.Module):
-            warnings.warn(
-                f"all {len(seeds)} members start from the weights of the one backbone given; pass "
-                "a function or class that takes a key and makes it, so that they start apart",
-                UserWarning,
-                stacklevel=2,
-            )
+        warn_of_shared_start(self.backbone, len(seeds))
         ready = self._ready(X, Y, sample_weight)
         everything = ready.everything if self.refit else None
         selections = self._train(ready.train, ready.valid, seeds, ready.nats, everything)
@@ -208,6 +206,7 @@ class Forecaster(AbstractEstimator):
             seed=self.seed,
             scale_targets=preset.scale_targets,
             recipe=self.recipe,
+            columns=columns_of(self.backbone),
         )
 
     def _train(
@@ -231,6 +230,7 @@ class Forecaster(AbstractEstimator):
                 valid=judged,
                 keys=[jax.random.key(seed) for seed in seeds],
                 backbone=backbone,
+                optimizer=read_optimizer(self.optimizer),
                 everything=everything,
                 report=progress,
             )

@@ -174,19 +174,20 @@ class Lags(Input, Transformable):
 
     def names(self, history: int) -> list[str]:
         name = self.transform.describe(self.column)
-        return [f"{name}[t-{k}]" if k else f"{name}[t]" for k in self._steps(history)]
+        return [f"{name}[t-{k}]" if k else f"{name}[t]" for k in self.distances(history)]
 
     def sources(self, history: int) -> list[str]:
-        return [self.column] * len(self._steps(history))
+        return [self.column] * len(self.distances(history))
 
     def build(
         self, series: Series, numbers: Mapping[str, np.ndarray], rows: np.ndarray, history: int
     ) -> np.ndarray:
-        back = np.asarray(self._steps(history))
+        back = np.asarray(self.distances(history))
         values = numbers[self.column][rows[:, None] - back]
         return self.transform.checked(values, f"lags({self.column!r})")
 
-    def _steps(self, history: int) -> tuple[int, ...]:
+    def distances(self, history: int) -> tuple[int, ...]:
+        """How many rows before t each column of X is."""
         if self.steps is None:
             return tuple(range(history - 1, -1, -1))
         if max(self.steps) >= history:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import abc
 import functools
+import zlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Key, PRNGKeyArray
 
+from scrollmt.adapters import mapped
 from scrollmt.backbone import Columns, Dense
 from scrollmt.beliefs import BELIEFS, NARROW, AbstractBelief, Point, Rows, Start
 from scrollmt.couplings import Coupling, read_groups
@@ -70,7 +72,7 @@ class Model(AbstractModel):
     couplings: tuple[Coupling, ...] = ()
 
     def features(self, x: Float[Array, "N D"]) -> Float[Array, "N H"]:
-        return jax.vmap(self.backbone)(x)
+        return mapped(self.backbone, x)
 
     def project(self, x: Float[Array, "N D"]) -> dict[str, tuple[Array, Array]]:
         """`(mean, var)` of every task's latent line, the rows of all beliefs in one product."""
@@ -149,3 +151,13 @@ def rescale_task(model: Model, name: str, factor: float, *, scale_floor: bool = 
     )
     # A correlation has no units, so the couplings stay as they are.
     return Model(model.backbone, {**model.tasks, name: mapped}, model.couplings)
+
+
+def start_keys(key: PRNGKeyArray, label: str, starts: int = 1) -> list[Key[Array, " 3"]]:
+    """For each start, the keys of the backbone's weights, of the beliefs, and of the runs.
+
+    They go by the label of an architecture, so that it starts alike whichever others are tried
+    beside it.
+    """
+    tagged = jax.random.fold_in(key, zlib.crc32(label.encode()))
+    return [jax.random.split(one, 3) for one in jax.random.split(tagged, starts)]

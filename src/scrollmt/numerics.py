@@ -246,3 +246,9 @@ def _inverse_root_bwd(root: Array, cotangent: Array) -> tuple[Array]:
 
 
 inverse_root.defvjp(_inverse_root_fwd, _inverse_root_bwd)
+
+
+def padded_size(count: int) -> int:
+    """The next power of four, to pad arrays to: few sizes, so few compilations, serve any count."""
+    bits = (max(count, 1) - 1).bit_length()
+    return 4 ** ((bits + 1) // 2)

@@ -22,7 +22,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from scrollmt.batches import Batch, Factory, Report, start_batch
 from scrollmt.couplings import Groups
-from scrollmt.fit import Fits
+from scrollmt.fit import Fits, Optimizer
 from scrollmt.heads import AbstractHead
 from scrollmt.model import Backbone, Model
 from scrollmt.objective import Data, TaskScores, mean_nll
@@ -69,6 +69,7 @@ def train(
     keys: Sequence[PRNGKeyArray],
     joint: Groups = (),
     backbone: Backbone | Factory | None = None,
+    optimizer: Optimizer | None = None,
     everything: Data | None = None,
     report: Report | None = None,
 ) -> list[Selection]:
@@ -76,7 +77,8 @@ def train(
 
     Keys differ in starting values and, where the data has a leading axis of that length,
     in their windows. Everything of one architecture runs as one batch. A given `backbone`
-    takes the place of the candidates' architectures; their numbers are still tried. The chosen
+    takes the place of the candidates' architectures; their numbers are still tried. A given
+    `optimizer` takes the place of Adam, as in `fit`. The chosen
     runs are trained again on `everything`, where it is given, for as many steps as were best. An
     interrupt keeps the best of what has been trained so far.
     """
@@ -89,7 +91,17 @@ def train(
     try:
         for candidates in groups.values():
             batch = start_batch(
-                preset, heads, belief, joint, train, valid, keys, backbone, candidates, schedule
+                preset,
+                heads,
+                belief,
+                joint,
+                train,
+                valid,
+                keys,
+                backbone,
+                candidates,
+                schedule,
+                optimizer,
             )
             batches.append(batch.trained(report))
             interrupted = batches[-1].interrupted

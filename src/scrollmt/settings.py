@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
+import equinox as eqx
+import optax
+
 from scrollmt.arguments import is_whole, shown
 from scrollmt.beliefs import BELIEFS
+from scrollmt.fit import Optimizer
 from scrollmt.heads import AbstractHead
+
+# Between the seeds of an ensemble's members, so that ensembles of nearby seeds share none.
+MEMBER_STRIDE = 1000
 
 
 def read_heads(tasks: Any, belief: Any) -> dict[str, AbstractHead]:
@@ -25,6 +33,30 @@ def read_heads(tasks: Any, belief: Any) -> dict[str, AbstractHead]:
     if not isinstance(belief, str) or belief not in BELIEFS:
         raise ValueError(f"unknown belief {shown(belief)}; choose from {list(BELIEFS)}")
     return dict(tasks)
+
+
+def read_optimizer(optimizer: Any) -> Optimizer | None:
+    """An optimiser of the user's own; None for "adam", the one of the preset."""
+    if isinstance(optimizer, optax.GradientTransformation) or callable(optimizer):
+        return optimizer
+    if not isinstance(optimizer, str) or optimizer != "adam":
+        raise ValueError(
+            "optimizer must be 'adam', an optax.GradientTransformation, or a function from a "
+            f"learning-rate schedule to one such as optax.lion, got {shown(optimizer)}; a model "
+            "folder stores no optimizer of your own: set it before you fit a loaded model anew"
+        )
+    return None
+
+
+def warn_of_shared_start(backbone: Any, members: int) -> None:
+    """A module may be trained already: it is not drawn anew, so that members start alike."""
+    if members > 1 and isinstance(backbone, eqx.Module):
+        warnings.warn(
+            f"all {members} members start from the weights of the one backbone given; pass "
+            "a function or class that takes a key and makes it, so that they start apart",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def read_seeds(seed: Any, ensemble: Any, seeds: Any) -> list[int]:
@@ -48,4 +80,4 @@ def read_seeds(seed: Any, ensemble: Any, seeds: Any) -> list[int]:
             raise ValueError(f"seed must be a whole number from 0 to 2**32 - 1, got {shown(one)}")
     if members:
         return [int(one) for one in members]
-    return [int(seed) + 1000 * k for k in range(ensemble)]
+    return [int(seed) + MEMBER_STRIDE * k for k in range(ensemble)]

@@ -111,12 +111,23 @@ def ready(
     seed: int,
     scale_targets: bool,
     recipe: Recipe | None,
+    columns: list[str] | None = None,
 ) -> Ready:
-    """Read `(X, Y, sample_weight)`, or `(windows, None, sample_weight)`, and part it."""
+    """Read `(X, Y, sample_weight)`, or `(windows, None, sample_weight)`, and part it.
+
+    Inputs with names come in the order of `columns`, where these are given.
+    """
     handed = Handed(*given, validation, recipe, past={})
     if isinstance(handed.X, Windows):
         handed = hand_over(*given, validation)
     x, names = intake.read_inputs(handed.X)
+    if names is not None and columns is not None:
+        if sorted(names) != sorted(columns):
+            raise ValueError(
+                f"the backbone reads windows with the inputs {columns}, and X has {names}; make "
+                "its layout from the recipe of the windows that it is fitted on"
+            )
+        x, names = x[:, [names.index(name) for name in columns]], columns
     check_aligned(handed.X, {"Y": handed.Y, "sample_weight": handed.sample_weight})
     rows = intake.read_rows(
         x, handed.Y, handed.sample_weight, heads, joint=joint, where=row_labels(handed.X)

@@ -7,9 +7,11 @@ from dataclasses import replace
 
 from scrollmt.arms import composition, weighted
 from scrollmt.arms.base import ARMS, register
+from scrollmt.settings import MEMBER_STRIDE
+
+__all__ = ["MEMBERS", "MEMBER_STRIDE"]
 
 MEMBERS = 5
-MEMBER_STRIDE = 1000
 
 # The families of the other files, which have to be registered first.
 _FAMILIES = (composition, weighted)

@@ -17,6 +17,7 @@ from jaxtyping import Array, PRNGKeyArray
 from scipy.special import logsumexp
 
 from scrollmt.laws.base import Law, Numbers, Vector
+from scrollmt.numerics import padded_size
 
 
 @runtime_checkable
@@ -115,7 +116,7 @@ def _compiled(head: Scored, y: Array, mean: Array, var: Array) -> Array:
 def _log_predictive(member: _Member, labels: np.ndarray) -> np.ndarray:
     """Log scores by the head, padded to a power of four so that few programs serve every N."""
     count = len(labels)
-    size = 4 ** math.ceil(math.log(max(count, 1), 4))
+    size = padded_size(count)
 
     def padded(array: np.ndarray) -> Array:
         return jnp.asarray(np.concatenate([array, np.repeat(array[:1], size - count, axis=0)]))

@@ -10,7 +10,6 @@ import hashlib
 import json
 import platform
 import time
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -28,7 +27,7 @@ from scrollmt.arms.ensembles import MEMBER_STRIDE
 from scrollmt.backbone import PAPER_WIDTH, paper_backbone
 from scrollmt.fit import Fits, fit, stack
 from scrollmt.intake import read_rows
-from scrollmt.model import Model, build
+from scrollmt.model import Model, build, start_keys
 from scrollmt.objective import Data
 from scrollmt.paper.probes.registry import PREFIX, PROBES, SETTINGS
 from scrollmt.paper.problems import Problem, problem, read_id, true_var
@@ -145,9 +144,7 @@ def _start(
 
     Starting values are those that a `Forecaster` with the paper's preset gives this seed.
     """
-    tag = zlib.crc32(backbone.encode())
-    (start_key,) = jax.random.split(jax.random.fold_in(jax.random.key(seed), tag), 1)
-    net_key, task_key, run_key = jax.random.split(start_key, 3)
+    ((net_key, task_key, run_key),) = start_keys(jax.random.key(seed), backbone)
     heads = {name: h.started(train.y[name], train.weight[name]) for name, h in tasks.items()}
     built = build(
         paper_backbone(backbone, train.x.shape[-1], net_key, uniform=protocol.initial_uniform),

@@ -26,6 +26,7 @@ SETTINGS: dict[str, Any] = {
     "belief": str,
     "joint": Names | list[Names] | None,
     "backbone": str | None,
+    "optimizer": str | None,
     "validation": float | None,
     "refit": bool | None,
     "seed": int,

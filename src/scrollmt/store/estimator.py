@@ -48,6 +48,8 @@ def save_estimator(fitted: Any, path: str | os.PathLike) -> None:
                 "belief": fitted.belief,
                 **({} if fitted.joint is None else {"joint": fitted.joint}),
                 "backbone": fitted.backbone if isinstance(fitted.backbone, str) else None,
+                # Only where there is one of the user's own, which is code and not stored.
+                **({} if isinstance(fitted.optimizer, str) else {"optimizer": None}),
                 "validation": fitted.validation if isinstance(fitted.validation, Real) else None,
                 "refit": fitted.refit,
                 "seed": fitted.seed,
@@ -98,6 +100,7 @@ def load_estimator(
             belief=given["belief"],
             joint=given.get("joint"),
             backbone=given["backbone"] if backbone is None else backbone,
+            optimizer=given.get("optimizer", "adam"),
             validation=given["validation"],
             refit=given.get("refit", False),
             seed=given["seed"],

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pandas as pd
 
+from scrollmt.adapters import Layout
 from scrollmt.arguments import read_list
 from scrollmt.cutting import (
     Question,
@@ -142,6 +143,30 @@ class Recipe:
     @property
     def feature_names(self) -> list[str]:
         return [name for one in self.inputs for name in one.names(self.windowing.history)]
+
+    @property
+    def layout(self) -> Layout:
+        """Where each input stands in a window (T, C): T steps, oldest first, of C columns.
+
+        Inputs have to be lags of the same steps; the columns come in the order of the inputs.
+        """
+        history, lags = self.windowing.history, [i for i in self.inputs if isinstance(i, Lags)]
+        other = [name for i in self.inputs if i not in lags for name in i.names(history)]
+        if other:
+            raise ValueError(
+                f"windows (T, C) are made of lags alone, and the inputs {other} are none; leave "
+                "them out, or let the backbone read flat inputs"
+            )
+        back = [one.distances(history) for one in lags]
+        if any(set(steps) != set(back[0]) for steps in back):
+            found = {one.column: sorted(steps) for one, steps in zip(lags, back, strict=True)}
+            raise ValueError(f"windows (T, C) need lags of the same steps, and these are {found}")
+        first = range(0, len(back) * len(back[0]), len(back[0]))
+        order = (
+            tuple(place + steps.index(k) for place, steps in zip(first, back, strict=True))
+            for k in sorted(back[0], reverse=True)
+        )
+        return Layout(tuple(self.feature_names), tuple(order))
 
     def sentence(self, task: str) -> str:
         """The task's question in words, with its lead."""

@@ -18,7 +18,6 @@ nearest to its figures. NLLs are in the units of the scaled targets.
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -34,7 +33,7 @@ from scrollmt.backbone import PAPER_WIDTH, paper_backbone
 from scrollmt.fit import Fits, Schedule, fit, stack
 from scrollmt.heads import Gaussian
 from scrollmt.intake import read_rows
-from scrollmt.model import Model, Task, build, rescale_task
+from scrollmt.model import Model, Task, build, rescale_task, start_keys
 from scrollmt.objective import Data, mean_nll
 from scrollmt.paper.probes.registry import Rows, probe
 from scrollmt.paper.problems import Problem, problem
@@ -111,9 +110,7 @@ def _parts(of: Problem, seed: int, factor: float) -> _Parts:
 
 def _start(backbone: str, inputs: int, seed: int, protocol: Protocol) -> Model:
     """The starting values that the arena gives scroll-diag at this seed."""
-    tag = zlib.crc32(backbone.encode())
-    (key,) = jax.random.split(jax.random.fold_in(jax.random.key(seed), tag), 1)
-    net_key, task_key, _ = jax.random.split(key, 3)
+    ((net_key, task_key, _),) = start_keys(jax.random.key(seed), backbone)
     return build(
         paper_backbone(backbone, inputs, net_key, uniform=protocol.initial_uniform),
         questions(),
