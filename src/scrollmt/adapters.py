@@ -52,7 +52,8 @@ class Windowed(eqx.Module):
                 f"the layout has {len(names)} inputs, from {names[0]} to {names[-1]}, and a window "
                 f"of shape {x.shape} came"
             )
-        return self.module(x[np.asarray(self.layout.order)], **key)
+        features: Array = self.module(x[np.asarray(self.layout.order)], **key)
+        return features
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,8 @@ class Keyed(eqx.Module):
 
     def features(self, x: Float[Array, "N D"]) -> Float[Array, "N H"]:
         keys = jax.random.split(self.key, x.shape[0])
-        return jax.vmap(lambda one, key: self.module(one, key=key))(x, keys)
+        features: Array = jax.vmap(lambda one, key: self.module(one, key=key))(x, keys)
+        return features
 
 
 def mapped(backbone: Any, x: Float[Array, "N D"]) -> Float[Array, "N H"]:

@@ -32,7 +32,8 @@ def shaped(flat: Float[Array, " P"], template: Tree) -> Tree:
 
 def template_of(params: Tree) -> Tree:
     """The shapes of one run of a batch."""
-    return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), params)
+    shape_of: Any = jax.ShapeDtypeStruct
+    return jax.tree.map(lambda a: shape_of(a.shape[1:], a.dtype), params)
 
 
 def check_like(template: Tree, tree: Tree, what: str) -> None:

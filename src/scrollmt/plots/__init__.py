@@ -8,7 +8,6 @@ from scrollmt.plots.alone import compare_alone, interference
 from scrollmt.plots.calibration import (
     coverage,
     pit,
-    pit_bounds,
     pit_histogram,
     reliability,
     spread_error,
@@ -23,6 +22,7 @@ from scrollmt.plots.inside import (
 from scrollmt.plots.leads import fan, over_leads
 from scrollmt.plots.outcomes import agreement, confusion, forecasts, regimes
 from scrollmt.plots.truth import predictive_sd, sd_over_leads, variance_tracking
+from scrollmt.scores import pit_bounds
 
 __all__ = [
     "agreement",
