@@ -9,8 +9,7 @@ import pytest
 import golden
 
 RECORDS = json.loads(golden.FILE.read_text())
-# float64 through training; ONNX graphs are float32.
-TOLERANCE = {"onnx": 1e-4}
+TOLERANCE = 1e-6
 
 
 def differences(expected: Any, found: Any, tolerance: float, where: str = "") -> list[str]:
@@ -29,10 +28,10 @@ def differences(expected: Any, found: Any, tolerance: float, where: str = "") ->
 @pytest.mark.parametrize("case", golden.CASES)
 def test_results_are_those_of_before(case: str) -> None:
     found = json.loads(json.dumps(golden.computed(case)))
-    assert differences(RECORDS[case], found, TOLERANCE.get(case, 1e-6)) == []
+    assert differences(RECORDS[case], found, TOLERANCE) == []
 
 
 def test_a_difference_is_found() -> None:
-    assert differences({"a": [1.0, 2.0]}, {"a": [1.0, 2.00001]}, 1e-6)
-    assert differences({"a": 1.0}, {"b": 1.0}, 1e-6)
-    assert not differences({"a": [1.0, 2.0]}, {"a": [1.0, 2.0 + 1e-9]}, 1e-6)
+    assert differences({"a": [1.0, 2.0]}, {"a": [1.0, 2.00001]}, TOLERANCE)
+    assert differences({"a": 1.0}, {"b": 1.0}, TOLERANCE)
+    assert not differences({"a": [1.0, 2.0]}, {"a": [1.0, 2.0 + 1e-9]}, TOLERANCE)
