@@ -579,6 +579,7 @@ def test_members_over_one_module_start_alike_and_those_of_a_maker_do_not(tmp_pat
     assert_same(numbers(load(tmp_path / "made", backbone=make), NEW), numbers(many, NEW))
 
 
+@pytest.mark.slow
 def test_a_refit_learns_from_the_validation_part_and_keeps_its_score() -> None:
     X, Y = windows()
     plain, refit = (Forecaster(TASKS, preset=SHORT, refit=r).fit(X, Y) for r in (False, True))
@@ -667,6 +668,7 @@ def test_an_interrupt_keeps_the_best_so_far_and_still_raises(
     model.save(tmp_path / "kept")
 
 
+@pytest.mark.slow
 def test_ctrl_c_during_a_long_fit() -> None:
     script = """
         import signal
