@@ -603,6 +603,7 @@ def test_an_optimiser_of_ones_own_is_used_and_cloned_and_has_to_be_given_again(
     assert load(tmp_path / "adam").optimizer == "adam"
 
 
+@pytest.mark.slow
 def test_a_refit_learns_from_the_validation_part_and_keeps_its_score() -> None:
     X, Y = windows()
     plain, refit = (Forecaster(TASKS, preset=SHORT, refit=r).fit(X, Y) for r in (False, True))
@@ -691,6 +692,7 @@ def test_an_interrupt_keeps_the_best_so_far_and_still_raises(
     model.save(tmp_path / "kept")
 
 
+@pytest.mark.slow
 def test_ctrl_c_during_a_long_fit() -> None:
     script = """
         import signal

@@ -329,6 +329,7 @@ def test_rows_say_how_many_lines_a_head_reads() -> None:
 # A constant forecast
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HEADS)
 def test_no_constant_latent_line_scores_better_than_the_best(name: str) -> None:
     """Against Nelder-Mead over every parameter of the head and the latent value, in float64."""
