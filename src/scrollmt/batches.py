@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PRNGKeyArray
 
+from scrollmt.beliefs import Choices
 from scrollmt.couplings import Groups
 from scrollmt.fit import Fits, Schedule, Score, fit, stack
 from scrollmt.heads import AbstractHead
@@ -125,7 +126,7 @@ class Batch:
 def start_batch(
     preset: Preset,
     heads: Mapping[str, AbstractHead],
-    belief: str,
+    belief: Choices,
     joint: Groups,
     train: Data,
     valid: Data,

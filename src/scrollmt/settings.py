@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from scrollmt.arguments import is_whole, shown
-from scrollmt.beliefs import BELIEFS
+from scrollmt.beliefs import read_beliefs
 from scrollmt.heads import AbstractHead
 
 
 def read_heads(tasks: Any, belief: Any) -> dict[str, AbstractHead]:
-    """Heads by task."""
+    """Heads by task; a choice of beliefs that does not suit them is refused."""
     if not isinstance(tasks, Mapping) or not tasks:
         raise ValueError(
             "tasks must be a non-empty mapping of name to head, "
@@ -22,8 +22,7 @@ def read_heads(tasks: Any, belief: Any) -> dict[str, AbstractHead]:
             raise ValueError(
                 f"task {name!r}: expected a text name and a head such as Gaussian(), got {head!r}"
             )
-    if not isinstance(belief, str) or belief not in BELIEFS:
-        raise ValueError(f"unknown belief {shown(belief)}; choose from {list(BELIEFS)}")
+    read_beliefs(belief, tasks)
     return dict(tasks)
 
 
