@@ -344,6 +344,9 @@ class Maker:
         """`init` with the options."""
         return self.kind.init(size, key, **given, **self.options)
 
+    def __hash__(self) -> int:
+        return hash((self.kind, *sorted(self.options.items())))
+
     def __repr__(self) -> str:
         options = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
         return f"{self.kind.__name__}.of({options})"
