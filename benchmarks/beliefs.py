@@ -1,6 +1,6 @@
 """Belief families side by side: how well they forecast, and what a training step costs.
 
-    python benchmarks/beliefs.py            # some ten minutes on two cores
+    python benchmarks/beliefs.py            # 26 minutes on two cores with other work
 
 Lorenz-63 under the paper's protocol, backbone tanh+ln with 50 features, three seeds: test NLL of
 each task in nats and the coverage error of the value, as means with the standard error over
