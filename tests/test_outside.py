@@ -66,7 +66,8 @@ class Blocks(AbstractBelief):
 
     def overlap(self, prior_precision: Float[Array, ""]) -> Float[Array, ""]:
         total = self.cov() + jnp.eye(self.mu.shape[0]) / prior_precision
-        return -jax.scipy.stats.multivariate_normal.logpdf(self.mu, jnp.zeros_like(self.mu), total)
+        logpdf: Any = jax.scipy.stats.multivariate_normal.logpdf
+        return -logpdf(self.mu, jnp.zeros_like(self.mu), total)
 
     def scaled(self, factor: float, *, scale_floor: bool) -> Self:
         return type(self)(

@@ -306,7 +306,6 @@ def test_a_module_comes_back_from_its_fields_and_its_class() -> None:
     whole = Whole({"a": Part(jnp.arange(3.0), (0.5, None)), "b": Part(jnp.ones(()), ())}, ["x"], 2)
     stored = json.loads(json.dumps(fields_of(whole)))
     skeleton = from_fields(Whole, stored, {"Part": Part})
-    assert jax.tree.structure(skeleton) == jax.tree.structure(whole)
     assert eqx.tree_equal(parts._filled(skeleton, parts._arrays(whole)), whole)
     with pytest.raises(ModelFolderError, match=r"a part is a Part; pass its class too"):
         from_fields(Whole, stored, {})
