@@ -43,7 +43,7 @@ def windows(runs: int, n: int, seed: int, inputs: int = INPUTS) -> Data:
 
 
 def models(
-    runs: int, backbone: str, belief: str, width: int = PAPER_WIDTH, tasks: Any = None
+    runs: int, backbone: str, belief: Any, width: int = PAPER_WIDTH, tasks: Any = None
 ) -> Model:
     activation, _, norm = backbone.partition("+")
     heads = TASKS if tasks is None else tasks

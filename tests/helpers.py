@@ -21,7 +21,7 @@ from scipy import stats
 from scipy.special import gammaln, log_ndtr, log_softmax, logsumexp
 
 from scrollmt.backbone import Dense
-from scrollmt.beliefs import AbstractBelief, Diag, Full, Point
+from scrollmt.beliefs import AbstractBelief, Diag, Full, LowRank, Point
 from scrollmt.heads import AbstractHead, Categorical, Event, Gaussian, Ordinal
 from scrollmt.likelihoods import (
     Censored,
@@ -316,6 +316,14 @@ BELIEFS: dict[str, BeliefCase] = {
             jnp.asarray(mu), jnp.asarray(log_sd), jnp.asarray(below), floor
         ),
         cov=_full_cov,
+    ),
+    "low-rank": BeliefCase(
+        make=lambda mu, log_sd, below, floor: LowRank(
+            jnp.asarray(mu), jnp.asarray(log_sd), jnp.asarray(below[:2]), floor
+        ),
+        cov=lambda log_sd, below, floor: (
+            np.diag(np.exp(2.0 * log_sd) + floor) + np.einsum("fi,fj->ij", below[:2], below[:2])
+        ),
     ),
 }
 

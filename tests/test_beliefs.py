@@ -10,7 +10,17 @@ from scipy import stats
 
 from helpers import BELIEFS, H, central_gradient, draw_belief, flat
 from scrollmt.beliefs import BELIEFS as FAMILIES
-from scrollmt.beliefs import AbstractBelief, Diag, Full, Point, Start
+from scrollmt.beliefs import (
+    AbstractBelief,
+    Choices,
+    Diag,
+    Full,
+    LowRank,
+    Maker,
+    Point,
+    Start,
+    read_beliefs,
+)
 
 
 @eqx.filter_jit
@@ -174,7 +184,13 @@ def test_starting_values(name: str) -> None:
     low, high = stats.chi2.ppf([5e-7, 1 - 5e-7], size)
     assert low < (z**2).sum() < high
     want = 0.0 if name == "none" else np.exp(-4.0) + FLOOR
-    np.testing.assert_allclose(belief.cov(), want * np.eye(size), rtol=1e-6, atol=1e-12)
+    assert_starts_at(np.asarray(belief.cov()), want)
+
+
+def assert_starts_at(cov: np.ndarray, want: float) -> None:
+    """Every variance at its value; covariances at most a tenth of it."""
+    np.testing.assert_allclose(np.diagonal(cov), want, rtol=1e-6, atol=1e-12)
+    assert np.abs(cov - np.diag(np.diagonal(cov))).max() <= 0.1 * want
 
 
 @pytest.mark.parametrize("name", BELIEFS)
@@ -185,7 +201,7 @@ def test_a_preset_may_start_elsewhere(name: str) -> None:
     z = np.asarray(belief.mu, np.float64) * np.sqrt(size) / 2.0
     assert stats.kstest(z, stats.uniform(-1.0, 2.0).cdf).pvalue > 1e-6
     want = 0.0 if name == "none" else np.exp(-2.0) + FLOOR
-    np.testing.assert_allclose(belief.cov(), want * np.eye(size), rtol=1e-6, atol=1e-12)
+    assert_starts_at(np.asarray(belief.cov()), want)
 
 
 def test_the_point_estimate_has_no_variance_and_no_prior_term() -> None:
@@ -214,4 +230,105 @@ def test_float32_holds_for_extreme_precisions(name: str, log_alpha: float) -> No
 
 
 def test_families_are_the_named_classes() -> None:
-    assert list(FAMILIES.items()) == [("none", Point), ("diag", Diag), ("full", Full)]
+    expected = [("none", Point), ("diag", Diag), ("full", Full), ("low-rank", LowRank)]
+    assert list(FAMILIES.items()) == expected
+
+
+# Low rank plus diagonal
+
+
+def low_rank(rank: int, size: int, scale: float = 1.0, seed: int = 0) -> LowRank:
+    rng = np.random.default_rng(seed)
+    mu, log_sd, factor = rng.normal(size=size), rng.normal(size=size), rng.normal(size=(rank, size))
+    return LowRank(jnp.asarray(mu), jnp.asarray(log_sd), jnp.asarray(scale * factor), FLOOR)
+
+
+@pytest.mark.parametrize("rank", [1, 3, 20])
+def test_overlap_of_low_rank_agrees_with_scipy_at_every_rank(rank: int) -> None:
+    size, alpha = 20, 0.3
+    with jax.enable_x64(True):
+        belief = low_rank(rank, size)
+        got = float(overlap(belief, jnp.asarray(alpha)))
+        factor, sd = np.asarray(belief.factor), np.exp(np.asarray(belief.log_sd))
+    total = np.diag(sd**2 + FLOOR + 1.0 / alpha) + factor.T @ factor
+    want = -stats.multivariate_normal.logpdf(belief.mu, np.zeros(size), total)
+    assert got == pytest.approx(want, rel=1e-11)
+
+
+def test_overlap_of_low_rank_keeps_its_digits_where_the_woodbury_difference_cancels() -> None:
+    """A mean in the span of a large factor: mu'D^-1 mu is ten million times the result."""
+    size, alpha = 30, jnp.asarray(1e3)
+    with jax.enable_x64(True):
+        wide = low_rank(2, size, scale=300.0)
+        wide = eqx.tree_at(lambda b: b.mu, wide, wide.factor[0] + wide.factor[1])
+        wide = eqx.tree_at(lambda b: b.log_sd, wide, jnp.full(size, -4.0))
+        total = np.asarray(wide.cov()) + np.eye(size) / 1e3
+        want = -stats.multivariate_normal.logpdf(np.asarray(wide.mu), np.zeros(size), total)
+    got = overlap(jax.tree.map(lambda a: a.astype(np.float32), wide), alpha.astype(np.float32))
+    assert float(got) == pytest.approx(want, rel=1e-4)
+
+
+def test_low_rank_never_makes_a_square_of_the_features() -> None:
+    size = 64
+    belief = jax.tree.map(lambda a: a.astype(np.float32), low_rank(3, size))
+
+    def both(belief: LowRank, psi: jax.Array) -> jax.Array:
+        mean, var = belief.project(psi)
+        return mean + var + belief.overlap(jnp.float32(2.0))
+
+    made = jax.make_jaxpr(jax.grad(both))(belief, jnp.ones(size, jnp.float32))
+    assert f"{size},{size}" not in str(made)
+    square = jax.make_jaxpr(lambda b: b.cov())(belief)
+    assert f"{size},{size}" in str(square)
+
+
+@pytest.mark.parametrize("rank", [0, 6, True])
+def test_a_rank_that_is_none_is_refused(rank: object) -> None:
+    make = LowRank.of(rank=rank)
+    with pytest.raises(ValueError, match=r"rank must be a whole number from 1 to .*, 5, got"):
+        make(5, jax.random.key(0), rows=1, cov_floor=FLOOR)
+
+
+# What `belief=` takes
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["low-rank", LowRank, LowRank.of(), LowRank.of(rank=4), {"a": LowRank, "b": "low-rank"}],
+    ids=repr,
+)
+def test_a_belief_is_chosen_by_name_class_options_or_task(given: Choices) -> None:
+    makers = read_beliefs(given, ["a", "b"])
+    assert list(makers) == ["a", "b"]
+    for make in makers.values():
+        belief = make(6, jax.random.key(0), rows=1, cov_floor=FLOOR)
+        assert type(belief) is LowRank
+        assert belief.factor.shape == (4, 6)
+        assert belief.cov_floor == FLOOR
+
+
+def test_options_reach_init_and_read_as_they_were_written() -> None:
+    given = LowRank.of(rank=2)
+    assert repr(given) == "LowRank.of(rank=2)"
+    assert given == LowRank.of(rank=2) != LowRank.of(rank=3)
+    belief = given(6, jax.random.key(0), rows=1, cov_floor=0.0)
+    assert isinstance(belief, LowRank)
+    assert belief.factor.shape == (2, 6)
+
+
+def test_wrong_choices_are_refused_in_one_sentence() -> None:
+    with pytest.raises(ValueError, match=r"LowRank has no option 'rang'; choose from \['rank'\]"):
+        LowRank.of(rang=2)
+    with pytest.raises(ValueError, match=r"Diag has no option 'rows'; choose from \[\]"):
+        Maker(Diag, {"rows": 2})
+    wrong = [
+        (AbstractBelief, r"unknown belief .*AbstractBelief.*'low-rank'.*LowRank\.of"),
+        (dict, "unknown belief"),
+        (None, "unknown belief None"),
+        ({"a": "diag"}, r"each of the tasks \['a', 'b'\], and 'b' is missing"),
+        ({"a": "diag", "b": "full", "c": "none"}, "'c' is not a task"),
+        ({"a": "diag", "b": {"a": "diag"}}, "task 'b': unknown belief"),
+    ]
+    for given, words in wrong:
+        with pytest.raises(ValueError, match=words):
+            read_beliefs(given, ["a", "b"])  # type: ignore[arg-type]

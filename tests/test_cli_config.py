@@ -80,6 +80,7 @@ def test_a_table_config_becomes_heads() -> None:
     assert parsed(TABLE + "[split]\ntest = 0\n").settings["refit"]
     assert not parsed(TABLE + "[split]\ntest = 0\n[model]\nrefit = false\n").settings["refit"]
     assert parsed(TABLE + '[model]\npreset = "quick"\n').settings["preset"] == "quick"
+    assert parsed(TABLE + '[model]\nbelief = "low-rank"\n').settings["belief"] == "low-rank"
 
 
 @pytest.mark.parametrize(

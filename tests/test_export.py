@@ -149,7 +149,7 @@ def test_the_file_knows_its_columns_tasks_and_shapes(fitted: Forecaster) -> None
     }
 
 
-@pytest.mark.parametrize("belief", ["none", "diag", "full"])
+@pytest.mark.parametrize("belief", ["none", "diag", "full", "low-rank"])
 @pytest.mark.parametrize("norm", [False, True])
 def test_every_belief_agrees(belief: str, norm: bool) -> None:
     members = [member(TASKS, seed, belief=belief, norm=norm) for seed in range(3)]

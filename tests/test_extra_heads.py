@@ -387,6 +387,8 @@ def test_heads_of_ones_own_are_given_again(tmp_path: Path) -> None:
         load(tmp_path / "model")
     with pytest.raises(ModelFolderError, match=r"'y': the head is a Mine"):
         load(tmp_path / "model", heads={"y": Gaussian()})
+    by_class = load(tmp_path / "model", custom=[Mine])
+    np.testing.assert_array_equal(by_class.predict(x)["y"].mean, model.predict(x)["y"].mean)
     again = load(tmp_path / "model", heads={"y": Mine()})
     np.testing.assert_array_equal(again.predict(x)["y"].mean, model.predict(x)["y"].mean)
     Other.__name__ = "Mine"

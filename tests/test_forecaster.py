@@ -37,6 +37,7 @@ from scrollmt import (
     OrdinalLaw,
     load,
 )
+from scrollmt.beliefs import LowRank
 from scrollmt.presets import PAPER, PRESETS
 from scrollmt.progress import ProgressLine
 from scrollmt.training import in_current_precision
@@ -331,6 +332,9 @@ def test_wrong_data_are_refused_before_any_training(X: Any, Y: Any, says: str) -
         ({"steps": 0}, "steps must be a whole number >= 1, got 0"),
         ({"patience": 0}, "patience must be a whole number >= 1, got 0"),
         ({"belief": ["diag"]}, r"unknown belief \['diag'\]"),
+        ({"belief": {"state": "diag"}}, r"belief must have one entry .*and 'event' is missing"),
+        ({"belief": dict.fromkeys(TASKS, "dense")}, "task 'state': unknown belief 'dense'"),
+        ({"belief": LowRank.of(rank=5)}, "rank must be .* the number of features, 4, got 5"),
         ({"validation": 0.0}, "share between 0 and 1.*got 0.0"),
         ({"validation": 1}, "share between 0 and 1.*got 1"),
         ({"validation": None}, "share between 0 and 1.*got None"),

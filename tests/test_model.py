@@ -19,7 +19,7 @@ from helpers import (
     small_model,
 )
 from scrollmt.backbone import Dense, paper_backbone
-from scrollmt.beliefs import Diag, Full, Point
+from scrollmt.beliefs import BELIEFS, Choices, Diag, Full, LowRank, Point
 from scrollmt.fit import stack
 from scrollmt.heads import AbstractHead, Categorical, Event, Gaussian, Ordinal
 from scrollmt.model import Model, Task, build, rescale_task, start_keys
@@ -30,7 +30,7 @@ HEADS: dict[str, AbstractHead] = {"state": Gaussian(), "event": Event(), "regime
 project = eqx.filter_jit(Model.project)
 
 
-def built(belief: str = "diag", heads: dict[str, AbstractHead] | None = None) -> Model:
+def built(belief: Choices = "diag", heads: dict[str, AbstractHead] | None = None) -> Model:
     keys = jax.random.split(jax.random.PRNGKey(0))
     return build(
         paper_backbone("tanh+ln", 3, keys[0]),
@@ -42,7 +42,7 @@ def built(belief: str = "diag", heads: dict[str, AbstractHead] | None = None) ->
     )
 
 
-@pytest.mark.parametrize(("belief", "family"), [("none", Point), ("diag", Diag), ("full", Full)])
+@pytest.mark.parametrize(("belief", "family"), BELIEFS.items())
 def test_build_gives_each_task_its_own_start(belief: str, family: type) -> None:
     model = built(belief)
     assert set(model.tasks) == set(HEADS)
@@ -67,6 +67,38 @@ def test_a_softmax_head_needs_a_point_estimate() -> None:
     assert built("none", heads).tasks["kind"].belief.mu.shape == (3, 50)
     with pytest.raises(ValueError, match=r"task 'kind': Categorical\(3\).*Ordinal\(R\).*'none'"):
         built("diag", heads)
+
+
+def test_each_task_may_have_a_belief_of_its_own() -> None:
+    heads: dict[str, AbstractHead] = {**HEADS, "kind": Categorical(3)}
+    given: Choices = {"state": LowRank.of(rank=2), "event": "full", "regime": Diag, "kind": "none"}
+    model = built(given, heads)
+    kinds = {name: type(task.belief) for name, task in model.tasks.items()}
+    assert kinds == {"state": LowRank, "event": Full, "regime": Diag, "kind": Point}
+    x = jax.random.normal(jax.random.key(3), (5, 3))
+    psi = model.features(x)
+    for name, (mean, var) in project(model, x).items():
+        want_mean, want_var = model.tasks[name].belief.project(psi)
+        np.testing.assert_allclose(mean, want_mean, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(var, want_var, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("beliefs", "products"),
+    [
+        (("diag", "none", "diag"), 1),
+        (("full", "full", "diag"), 1),
+        (("low-rank", "low-rank", "none"), 1),
+        (("full", "low-rank", "diag"), 2),
+    ],
+)
+def test_beliefs_of_one_shape_are_read_in_one_product(
+    beliefs: tuple[str, ...], products: int
+) -> None:
+    model = built(dict(zip(HEADS, beliefs, strict=True)))
+    made = str(jax.make_jaxpr(model.project)(jnp.ones((7, 3))))
+    # One is that of the layer itself.
+    assert made.count("custom_vjp_call") == 1 + products
 
 
 def test_an_unknown_belief_is_refused_with_the_choices() -> None:
@@ -97,7 +129,7 @@ def test_all_windows_at_once_equals_one_at_a_time(
     However the work is arranged for training, it must be psi from one point at a time, and
     mu'psi and psi'Sigma psi from explicit matrices.
     """
-    beliefs = ("full", "diag", "none")
+    beliefs = ("full", "diag", "low-rank", "none", "full")
 
     def drawn(seed: int) -> Model:
         key = jax.random.PRNGKey(seed)

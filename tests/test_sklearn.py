@@ -43,6 +43,7 @@ from scrollmt import (
     StudentT,
     frozen,
 )
+from scrollmt.beliefs import LowRank
 from small import STATE, TASKS, TINY, assert_close, assert_same, numbers, tables, tiny, windows
 
 NEW, _ = windows(13, seed=1)
@@ -210,7 +211,8 @@ def test_cross_validate_scores_every_fold() -> None:
 def test_grid_search_chooses_a_belief_by_score() -> None:
     X, Y = tables(120)
     Y = Y[["state"]]
-    search = GridSearchCV(tiny(STATE), {"belief": ["none", "diag"]}, cv=2, error_score="raise")
+    grid = {"belief": ["none", "diag", LowRank.of(rank=2)]}
+    search = GridSearchCV(tiny(STATE), grid, cv=2, error_score="raise")
     search.fit(X, Y)
     scores = dict(
         zip(
@@ -220,7 +222,7 @@ def test_grid_search_chooses_a_belief_by_score() -> None:
         )
     )
     assert np.isfinite(list(scores.values())).all()
-    assert scores["none"] != scores["diag"]
+    assert len(set(scores.values())) == 3
     assert search.best_params_["belief"] == max(scores, key=scores.__getitem__)
     best = search.best_estimator_
     assert isinstance(best, Forecaster)

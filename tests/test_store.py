@@ -27,10 +27,12 @@ from sklearn.base import clone
 
 from scrollmt import Categorical, Forecaster, Gaussian, Ordinal, load, rescale_task
 from scrollmt.backbone import Dense
-from scrollmt.beliefs import BELIEFS, Diag
+from scrollmt.beliefs import BELIEFS, Choices, Diag, LowRank
 from scrollmt.model import Model, Task, build
 from scrollmt.presets import DEFAULT, PAPER, Preset
 from scrollmt.store import ModelFolderError, folder, parts
+from scrollmt.store.beliefs import choices_from_json, choices_to_json
+from scrollmt.store.custom import fields_of, from_fields, read_classes
 from small import STATE, TASKS, TINY, assert_same, numbers, tables, tiny, windows
 
 NEW, NEW_Y = windows(13, seed=1)
@@ -269,11 +271,59 @@ def test_another_backbone_is_refused(own: tuple[Forecaster, Path], saved: Path) 
         load(saved, backbone=eqx.nn.Linear(3, 4, key=key))
 
 
-# What cannot be saved
+# Heads and beliefs of the user's own, by their classes
 
 
 class Wide(Diag):
-    """A belief of the user's own."""
+    """A belief of the user's own, with a field that is code."""
+
+    link: Callable[[float], float] = eqx.field(static=True, default=abs)
+
+
+def test_custom_takes_a_list_of_classes() -> None:
+    assert read_classes([Diag, Gaussian]) == {"Diag": Diag, "Gaussian": Gaussian}
+    for wrong in (Diag, "Diag", {"Diag": Diag}):
+        with pytest.raises(TypeError, match="custom must be a list of classes"):
+            read_classes(wrong)
+    for part in (dict, Gaussian(), "Diag"):
+        with pytest.raises(TypeError, match="custom must be a list of Equinox modules' classes"):
+            read_classes([part])
+
+
+class Part(eqx.Module):
+    scale: jax.Array
+    limits: tuple[float | None, ...] = eqx.field(static=True)
+
+
+class Whole(eqx.Module):
+    parts: dict[str, Part]
+    tags: list[str]
+    count: int
+    nothing: None = None
+
+
+def test_a_module_comes_back_from_its_fields_and_its_class() -> None:
+    whole = Whole({"a": Part(jnp.arange(3.0), (0.5, None)), "b": Part(jnp.ones(()), ())}, ["x"], 2)
+    stored = json.loads(json.dumps(fields_of(whole)))
+    skeleton = from_fields(Whole, stored, {"Part": Part})
+    assert eqx.tree_equal(parts._filled(skeleton, parts._arrays(whole)), whole)
+    with pytest.raises(ModelFolderError, match=r"a part is a Part; pass its class too"):
+        from_fields(Whole, stored, {})
+    with pytest.raises(TypeError, match=r"Part.limits: a float cannot be written"):
+        fields_of(Part(jnp.ones(()), (np.inf,)))
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["full", Diag, LowRank, LowRank.of(rank=3), {"a": LowRank.of(), "b": Wide, "c": "none"}],
+    ids=repr,
+)
+def test_the_choice_of_beliefs_survives(given: Choices) -> None:
+    stored = json.loads(json.dumps(choices_to_json(given)))
+    assert choices_from_json(stored, {"Wide": Wide}) == given
+
+
+# What cannot be saved
 
 
 def test_what_cannot_be_rebuilt_is_refused_before_anything_is_written(
@@ -290,7 +340,7 @@ def test_what_cannot_be_rebuilt_is_refused_before_anything_is_written(
 
     assert isinstance(task.belief, Diag)
     belief = Wide(task.belief.mu, task.belief.log_sd, 1e-4)
-    with pytest.raises(ValueError, match=r"task 'state'.*Wide.*not one of scrollmt's own"):
+    with pytest.raises(ValueError, match=r"task 'state'.*cannot be saved: Wide\.link: a builtin"):
         with_state(Task(task.head, belief, task.log_prior_precision)).save(tmp_path / "model")
     replaced = with_state(task)
     replaced.members_ = fitted.members_

@@ -54,7 +54,8 @@ def layer_norm(z: Float[Array, "*s H"]) -> Float[Array, "*s H"]:
 
 def _weight_cotangent(rows: Float[Array, "K N"], z: Float[Array, "H N"]) -> Float[Array, "K H"]:
     """`rows @ z.T`; on a CPU the order of the two decides, and up to a factor of three."""
-    if z.shape[0] < _THIN <= rows.shape[0]:
+    # Of two thin matrices either order will do, and XLA aborts on some tiny ones with a barrier.
+    if z.shape[0] < _THIN:
         return rows @ z.T
     # The barrier keeps XLA from folding the transpose into the product and swapping it back.
     return jax.lax.optimization_barrier(z @ rows.T).T

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Key, PRNGKeyArray
 
 from scrollmt.adapters import at_rest, in_training, makes_backbones, takes_key
+from scrollmt.beliefs import Choices
 from scrollmt.couplings import Groups
 from scrollmt.fit import Fits, Optimizer, Schedule, Score, fit, stack
 from scrollmt.heads import AbstractHead
@@ -121,7 +122,7 @@ class Batch:
 def start_batch(
     preset: Preset,
     heads: Mapping[str, AbstractHead],
-    belief: str,
+    belief: Choices,
     joint: Groups,
     train: Data,
     valid: Data,

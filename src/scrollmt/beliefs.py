@@ -8,23 +8,33 @@ never sees the belief. The prior term is the overlap with $\mathcal{N}(0, I/\alp
 (`eq:fmt`), $-\log \mathcal{N}(\mu;\, 0,\, \Sigma + I/\alpha)$. `cov_floor` times the
 identity is part of $\Sigma$ in both places. Features are `(..., H)`.
 
-What a belief asks of the features are `Rows`, so that those of all tasks go through one
-product each: `linear` rows meet $\psi$, `square` rows meet $\psi^2$, and under each of the
-`roots` the squared norm is taken. `line` makes `(mean, var)` of the three responses.
+A belief states its mean and covariance as `Rows`, so that the rows of all tasks go through one
+product: with `linear` rows $a$, `square` rows $d$ and `roots` $R$ of shape `(F, H)`,
+
+$$\text{mean} = a^\top\psi, \qquad
+  \text{var} = \textstyle\sum_d d^\top\psi^2 + \sum_R \lVert R\,\psi \rVert^2.$$
+
+Beliefs may differ in `F`: those with equal `F` share a product.
 """
 
 from __future__ import annotations
 
 import abc
+import functools
+import inspect
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from scrollmt.arguments import is_whole, shown
 from scrollmt.backbone import constant_row, unit_draw
-from scrollmt.numerics import LOG_SQRT_2PI, normal_energy
+from scrollmt.numerics import LOG_SQRT_2PI, inverse_root, normal_energy
 
 PAPER_COV_FLOOR = 1e-4
 
@@ -55,26 +65,43 @@ class Rows(NamedTuple):
 
 
 class AbstractBelief(eqx.Module):
-    """A Gaussian over `H` weights (or, for `Point`, `R` rows of them)."""
+    """A Gaussian over `H` weights (or, for `Point`, `R` rows of them).
+
+    A belief of your own is a subclass with the five abstract methods. It is given to
+    `Forecaster(belief=...)` as a class or, with options of its `init`, as `Mine.of(option=...)`.
+    """
 
     mu: eqx.AbstractVar[Float[Array, "*R H"]]
     # Whether its roots have nothing below the diagonal, where they are then never read.
     triangular: ClassVar[bool] = False
 
     @classmethod
+    def of(cls, **options: Any) -> Maker:
+        """This belief with options of its `init`, such as `LowRank.of(rank=8)`."""
+        return Maker(cls, options)
+
+    @classmethod
     @abc.abstractmethod
     def init(
         cls, size: int, key: PRNGKeyArray, *, rows: int, cov_floor: float, start: Start = NARROW
     ) -> Self:
-        """A belief around random weights, for a head that reads `rows` lines."""
+        """A belief around random weights, for a head that reads `rows` lines.
+
+        Further keyword arguments with defaults are the options of `of`.
+        """
 
     @abc.abstractmethod
     def rows(self) -> Rows:
-        r"""`(L, H)` rows for $\psi$, `(S, H)` rows for $\psi^2$ and `(G, F, H)` roots."""
+        r"""`(L, H)` rows for $\psi$, `(S, H)` rows for $\psi^2$ and `(G, F, H)` roots.
 
-    @abc.abstractmethod
+        `L` is 1, or `R` for a belief over `R` rows of weights; `S`, `G` and `F` are free.
+        """
+
     def line(self, read: Rows) -> tuple[Array, Array]:
         """Mean and variance of the latent line from the responses to the rows."""
+        mean = read.linear[0] if self.mu.ndim == 1 else jnp.moveaxis(read.linear, 0, -1)
+        terms = [kind[i] for kind in (read.square, read.roots) for i in range(len(kind))]
+        return mean, functools.reduce(jnp.add, terms) if terms else jnp.zeros_like(mean)
 
     def project(self, psi: Float[Array, "*N H"]) -> tuple[Array, Array]:
         """Mean and variance of the latent line at each feature vector."""
@@ -126,10 +153,6 @@ class Point(AbstractBelief):
         linear = self.mu.reshape(-1, self.mu.shape[-1])
         return Rows(linear, linear[:0], _no_roots(self.mu))
 
-    def line(self, read: Rows) -> tuple[Array, Array]:
-        mean = read.linear[0] if self.mu.ndim == 1 else jnp.moveaxis(read.linear, 0, -1)
-        return mean, jnp.zeros_like(mean)
-
     def overlap(self, prior_precision: Float[Array, ""]) -> Float[Array, ""]:
         # With no variance to hold it, a fitted precision would run off to infinity with
         # mu at zero; the point estimate is therefore trained on its data terms alone.
@@ -160,9 +183,6 @@ class Diag(AbstractBelief):
 
     def rows(self) -> Rows:
         return Rows(self.mu[None], self.diagonal()[None], _no_roots(self.mu))
-
-    def line(self, read: Rows) -> tuple[Array, Array]:
-        return read.linear[0], read.square[0]
 
     def overlap(self, prior_precision: Float[Array, ""]) -> Float[Array, ""]:
         total = self.diagonal() + 1.0 / prior_precision
@@ -203,9 +223,6 @@ class Full(AbstractBelief):
         floor = constant_row(self.cov_floor, self.mu)
         return Rows(self.mu[None], floor, self.factor().T[None])
 
-    def line(self, read: Rows) -> tuple[Array, Array]:
-        return read.linear[0], read.square[0] + read.roots[0]
-
     def overlap(self, prior_precision: Float[Array, ""]) -> Float[Array, ""]:
         factor = self.factor()
         ridge = self.cov_floor + 1.0 / prior_precision
@@ -224,8 +241,143 @@ class Full(AbstractBelief):
         )
 
 
+# The part of the variance that a low-rank factor starts with. Any share serves, except none: at
+# zero the gradient of the factor is zero.
+_FACTOR_SHARE = 0.1
+DEFAULT_RANK = 4
+
+
+class LowRank(AbstractBelief):
+    r"""A covariance of low rank plus a diagonal: $\Sigma = \text{diag}(s^2) + U^\top U$.
+
+    With $D = \text{diag}(s^2) + I/\alpha$ and $M = I + U D^{-1} U^\top$, of shape `(F, F)`, the
+    overlap follows from the matrix determinant lemma and the Woodbury identity in $O(HF^2)$:
+
+    $$\log\lvert D + U^\top U\rvert = \log\lvert D\rvert + \log\lvert M\rvert, \qquad
+      \mu^\top (D + U^\top U)^{-1} \mu = r^\top D^{-1} r + z^\top z,$$
+
+    with $z = M^{-1} U D^{-1} \mu$ and $r = \mu - U^\top z$. Both terms on the right are positive,
+    so that nothing cancels in float32.
+    """
+
+    mu: Float[Array, " H"]
+    log_sd: Float[Array, " H"]
+    factor: Float[Array, "F H"]
+    cov_floor: float = eqx.field(static=True, default=PAPER_COV_FLOOR)
+
+    @classmethod
+    def init(
+        cls,
+        size: int,
+        key: PRNGKeyArray,
+        *,
+        rows: int,
+        cov_floor: float,
+        start: Start = NARROW,
+        rank: int = DEFAULT_RANK,
+    ) -> Self:
+        if not is_whole(rank) or not 1 <= rank <= size:
+            raise ValueError(
+                f"rank must be a whole number from 1 to the number of features, {size}, got "
+                f"{shown(rank)}; pass LowRank.of(rank=...)"
+            )
+        # Entries of one size and random sign leave every sd exactly at exp(log_sd).
+        signs = jax.random.rademacher(jax.random.fold_in(key, 1), (rank, size), dtype=float)
+        return cls(
+            _initial_mu(size, key, rows, start),
+            jnp.full((size,), start.log_sd + 0.5 * math.log1p(-_FACTOR_SHARE)),
+            signs * math.exp(start.log_sd) * math.sqrt(_FACTOR_SHARE / rank),
+            cov_floor,
+        )
+
+    def diagonal(self) -> Float[Array, " H"]:
+        return jnp.exp(2.0 * self.log_sd) + self.cov_floor
+
+    def rows(self) -> Rows:
+        return Rows(self.mu[None], self.diagonal()[None], self.factor[None])
+
+    def overlap(self, prior_precision: Float[Array, ""]) -> Float[Array, ""]:
+        total = self.diagonal() + 1.0 / prior_precision
+        scaled = self.factor / total
+        eye = jnp.eye(self.factor.shape[0], dtype=self.mu.dtype)
+        white = inverse_root(eye + scaled @ self.factor.T)
+        z = white.T @ (white @ (scaled @ self.mu))
+        rest = self.mu - z @ self.factor
+        terms = LOG_SQRT_2PI + 0.5 * jnp.log(total) + 0.5 * rest**2 / total
+        return jnp.sum(terms) + jnp.sum(0.5 * z**2 - jnp.log(jnp.diagonal(white)))
+
+    def cov(self) -> Float[Array, "H H"]:
+        return jnp.diag(self.diagonal()) + self.factor.T @ self.factor
+
+    def scaled(self, factor: float, *, scale_floor: bool) -> Self:
+        floor = self.cov_floor * factor**2 if scale_floor else self.cov_floor
+        return type(self)(
+            self.mu * factor, self.log_sd + jnp.log(factor), self.factor * factor, floor
+        )
+
+
 BELIEFS: dict[str, type[AbstractBelief]] = {
     "none": Point,
     "diag": Diag,
     "full": Full,
+    "low-rank": LowRank,
 }
+
+
+@dataclass(frozen=True)
+class Maker:
+    """A belief class with options of its `init`; `LowRank.of(rank=8)` makes one."""
+
+    kind: type[AbstractBelief]
+    options: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        known = set(inspect.signature(self.kind.init).parameters)
+        known -= set(inspect.signature(AbstractBelief.init).parameters)
+        unknown = sorted(set(self.options) - known)
+        if unknown:
+            raise ValueError(
+                f"{self.kind.__name__} has no option {unknown[0]!r}; choose from {sorted(known)}"
+            )
+
+    def __call__(self, size: int, key: PRNGKeyArray, **given: Any) -> AbstractBelief:
+        """`init` with the options."""
+        return self.kind.init(size, key, **given, **self.options)
+
+    def __hash__(self) -> int:
+        return hash((self.kind, *sorted(self.options.items())))
+
+    def __repr__(self) -> str:
+        options = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
+        return f"{self.kind.__name__}.of({options})"
+
+
+Choice: TypeAlias = "str | type[AbstractBelief] | Maker"
+Choices: TypeAlias = "Choice | Mapping[str, Choice]"
+
+
+def read_beliefs(given: Choices, tasks: Iterable[str]) -> dict[str, Maker]:
+    """How to make the belief of each task, from one choice for all or a choice for each."""
+    names = list(tasks)
+    if not isinstance(given, Mapping):
+        return dict.fromkeys(names, read_belief(given))
+    wrong = [name for name in given if name not in names] or [n for n in names if n not in given]
+    if wrong:
+        raise ValueError(
+            f"belief must have one entry for each of the tasks {names}, and {wrong[0]!r} is "
+            f"{'not a task' if wrong[0] in given else 'missing'}"
+        )
+    return {name: read_belief(given[name], f"task {name!r}: ") for name in names}
+
+
+def read_belief(given: Any, where: str = "") -> Maker:
+    """How to make a belief, from its name, its class, or its class with options."""
+    if isinstance(given, Maker):
+        return given
+    kind = BELIEFS.get(given) if isinstance(given, str) else given
+    if inspect.isclass(kind) and issubclass(kind, AbstractBelief) and not inspect.isabstract(kind):
+        return Maker(kind, {})
+    raise ValueError(
+        f"{where}unknown belief {shown(given)}; choose from {list(BELIEFS)}, or pass a belief "
+        "class, one with options such as LowRank.of(rank=8), or a mapping of these by task"
+    )

@@ -34,7 +34,7 @@ import numpy as np
 
 from scrollmt._io.atomic import refuse_existing, replacing
 from scrollmt.backbone import LAYER_NORM_EPS, Dense
-from scrollmt.beliefs import AbstractBelief, Diag, Full, Point
+from scrollmt.beliefs import AbstractBelief
 from scrollmt.forecaster import Forecaster
 from scrollmt.heads import PROBIT_BASE_SCALE, AbstractProbit, Categorical
 from scrollmt.laws import LatentLaw, RealLaw
@@ -184,10 +184,13 @@ def _features(backbone: Any, x: _Value) -> _Value:
 
 def _line(belief: AbstractBelief, psi: _Value, name: str) -> tuple[_Value, _Value]:
     """Mean and variance of the latent line; a head of several lines has no variance."""
-    if not isinstance(belief, Point | Diag | Full):
-        raise ValueError(f"task {name!r} has a {type(belief).__name__} belief; it has no ONNX form")
+    if type(belief).line is not AbstractBelief.line:
+        raise ValueError(
+            f"task {name!r}: {type(belief).__name__} has a `line` of its own, which has no ONNX "
+            "form; state its variance by `rows` alone"
+        )
     rows = belief.rows()
-    mean = psi @ np.asarray(belief.mu).T
+    mean = psi @ np.asarray(rows.linear).reshape(belief.mu.shape).T
     var = (psi * psi) @ np.asarray(rows.square).sum(axis=0)
     for root in np.asarray(rows.roots):
         spread = psi @ root.T
@@ -309,7 +312,8 @@ def to_onnx(model: Forecaster) -> onnx.ModelProto:
     """A fitted Forecaster as an ONNX model from `X` (N, D) to the parameters of every law.
 
     `write_onnx(model, "model.onnx")` writes it to a file. The columns of X in their order and the
-    head of each task are among the model's metadata. Backbones of your own are refused.
+    head of each task are among the model's metadata. Backbones of your own are refused; beliefs of
+    your own are written from their `rows`.
     """
     model._check_fitted()
     graph, scales = _Graph(), model.scales_

@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 import pandas as pd
@@ -29,6 +30,7 @@ from scrollmt import agreement, committee, evaluation, intake, judging, store, t
 from scrollmt.adapters import columns_of
 from scrollmt.answers import Forecast
 from scrollmt.batches import Factory
+from scrollmt.beliefs import Choices
 from scrollmt.couplings import read_groups
 from scrollmt.heads import AbstractHead
 from scrollmt.joint import Laws
@@ -57,8 +59,8 @@ class Forecaster(AbstractEstimator):
         How many optimisation steps at most, and after how many evaluations without a better
         validation score training ends; None leaves them to the preset. Given steps are exact,
         those of a preset grow with the number of windows.
-    belief : "diag", "full" or "none"
-        The covariance family of each task's last-layer weights.
+    belief : "diag", "low-rank", "full", "none", a belief class, or a mapping of these by task
+        The covariance of each task's last-layer weights; `LowRank.of(rank=8)` gives an option.
     joint : names of Gaussian tasks, several groups of names, or None
         Tasks whose labels may have correlated noise: the correlation is learned along with
         everything else, and `predict(X).joint(names)` knows of it. Every task keeps its own law.
@@ -138,7 +140,7 @@ class Forecaster(AbstractEstimator):
         preset: str | Preset = "default",
         steps: int | None = None,
         patience: int | None = None,
-        belief: str = "diag",
+        belief: Choices = "diag",
         joint: Any = None,
         backbone: str | Backbone | Factory = "select",
         optimizer: Any = "adam",
@@ -254,13 +256,8 @@ class Forecaster(AbstractEstimator):
             self.feature_names_in_ = np.asarray(ready.names, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-        laws = committee.laws(
-            self.tasks_,
-            chosen.validated,
-            self.committee_,
-            self.scales_,
-            self.scales_.inputs(ready.judged.x),
-        )
+        x = self.scales_.inputs(ready.judged.x)
+        laws = committee.laws(self.tasks_, chosen.validated, self.committee_, self.scales_, x)
         self.validation_nll_ = judging.total_nll(ready.judged, laws)
         self.references_ = ready.references
         judging.warn_of_outliers(self, ready, laws)
@@ -390,11 +387,12 @@ def load(
     *,
     backbone: Backbone | Factory | None = None,
     heads: Mapping[str, AbstractHead] | None = None,
+    custom: Sequence[type[eqx.Module]] = (),
 ) -> Forecaster:
     """A fitted `Forecaster` from the folder that `save` wrote; predictions are bit-identical.
 
-    `backbone` and `heads` (by task) are needed only for a model that was fitted with modules of
-    your own: give them as you did for the fit. Validation windows of your own are not stored: set
-    `validation` before you fit the model anew.
+    A model with parts of your own needs them again: `custom` takes the classes of your heads and
+    beliefs, `backbone` a backbone as for the fit, `heads` (by task) heads that hold functions.
+    Validation windows of your own are not stored: set `validation` before you fit it anew.
     """
-    return store.load_estimator(Forecaster, path, backbone, heads)
+    return store.load_estimator(Forecaster, path, backbone, heads, custom)

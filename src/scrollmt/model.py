@@ -23,7 +23,15 @@ from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from scrollmt.adapters import mapped
 from scrollmt.backbone import Columns, Dense
-from scrollmt.beliefs import BELIEFS, NARROW, AbstractBelief, Point, Rows, Start
+from scrollmt.beliefs import (
+    NARROW,
+    AbstractBelief,
+    Choices,
+    Point,
+    Rows,
+    Start,
+    read_beliefs,
+)
 from scrollmt.couplings import Coupling, read_groups
 from scrollmt.heads import AbstractHead, Gaussian
 
@@ -75,24 +83,48 @@ class Model(AbstractModel):
         return mapped(self.backbone, x)
 
     def project(self, x: Float[Array, "N D"]) -> dict[str, tuple[Array, Array]]:
-        """`(mean, var)` of every task's latent line, the rows of all beliefs in one product."""
-        asked = {name: task.belief.rows() for name, task in self.tasks.items()}
-        read = self._reader(x)(
-            *map(jnp.concatenate, zip(*asked.values(), strict=True)),
-            triangular=all(task.belief.triangular for task in self.tasks.values()),
-        )
-        # Where the responses to each task's rows end, for the three kinds of rows.
-        ends = [np.cumsum([len(r) for r in kind]) for kind in zip(*asked.values(), strict=True)]
-        shares = zip(*(jnp.split(a, e[:-1]) for a, e in zip(read, ends, strict=True)), strict=True)
-        return {
-            name: self.tasks[name].belief.line(Rows(*share))
-            for name, share in zip(asked, shares, strict=True)
-        }
+        """`(mean, var)` of every task's latent line.
 
-    def _reader(self, x: Float[Array, "N D"]) -> Callable[..., tuple[Array, Array, Array]]:
-        if isinstance(self.backbone, Dense):
-            return functools.partial(self.backbone.read, x)
-        return Columns(self.features(x).T, norm=False).read
+        The rows of all beliefs go through one product; roots of another shape take one more.
+        """
+        asked = {name: task.belief.rows() for name, task in self.tasks.items()}
+        groups = self._groups(asked)
+        read = self._reader(x, whole=len(groups) == 1)
+        lines = {}
+        for (_, triangular), names in groups.items():
+            kinds = list(zip(*(asked[name] for name in names), strict=True))
+            linear, square, roots = kinds
+            # Beliefs without roots are in the group too, and their empty array has another shape.
+            filled = [root for root in roots if len(root)] or roots[:1]
+            together = map(jnp.concatenate, (linear, square, filled))
+            answers = read(*together, triangular=triangular)
+            # Where the responses to each task's rows end, for the three kinds of rows.
+            ends = [np.cumsum([len(rows) for rows in kind])[:-1] for kind in kinds]
+            shares = zip(*map(jnp.split, answers, ends), strict=True)
+            for name, share in zip(names, shares, strict=True):
+                lines[name] = self.tasks[name].belief.line(Rows(*share))
+        return {name: lines[name] for name in asked}
+
+    def _groups(self, asked: Mapping[str, Rows]) -> dict[tuple[int, bool], list[str]]:
+        """Tasks whose roots have one shape; those without roots join the first group."""
+        shapes = {
+            name: (rows.roots.shape[1], self.tasks[name].belief.triangular)
+            for name, rows in asked.items()
+            if len(rows.roots)
+        }
+        first = next(iter(shapes.values()), (0, False))
+        groups: dict[tuple[int, bool], list[str]] = {}
+        for name in asked:
+            groups.setdefault(shapes.get(name, first), []).append(name)
+        return groups
+
+    def _reader(
+        self, x: Float[Array, "N D"], *, whole: bool
+    ) -> Callable[..., tuple[Array, Array, Array]]:
+        """How rows are read: all at once, or over columns that several reads share."""
+        if not isinstance(self.backbone, Dense):
+            return Columns(self.features(x).T, norm=False).read
+        return functools.partial(self.backbone.read, x) if whole else self.backbone.columns(x).read
 
 
 def build(
@@ -100,7 +132,7 @@ def build(
     heads: Mapping[str, AbstractHead],
     *,
     features: int,
-    belief: str,
+    belief: Choices,
     key: PRNGKeyArray,
     cov_floor: float,
     prior_precision: float = 1.0,
@@ -109,21 +141,21 @@ def build(
 ) -> Model:
     """A model at its starting values: heads as given, beliefs at `start`.
 
+    `belief` is a name, a belief class, one with options (`LowRank.of(rank=8)`), or a mapping of
+    these by task.
     The noise of the Gaussian tasks named by `joint`, one group or several, may be correlated.
     """
-    if belief not in BELIEFS:
-        raise ValueError(f"unknown belief {belief!r}; choose from {list(BELIEFS)}")
-    family = BELIEFS[belief]
+    makers = read_beliefs(belief, heads)
     tasks = {}
     for (name, head), k in zip(
         sorted(heads.items()), jax.random.split(key, len(heads)), strict=True
     ):
-        if head.rows > 1 and family is not Point:
+        if head.rows > 1 and not issubclass(makers[name].kind, Point):
             raise ValueError(
                 f"task {name!r}: {head!r} has no closed form under a belief; "
                 "use Ordinal(R), or belief='none'"
             )
-        begun = family.init(features, k, rows=head.rows, cov_floor=cov_floor, start=start)
+        begun = makers[name](features, k, rows=head.rows, cov_floor=cov_floor, start=start)
         tasks[name] = Task(head, begun, jnp.log(jnp.asarray(prior_precision, dtype=float)))
     return Model(backbone, tasks, tuple(map(Coupling, read_groups(joint, heads))))
 

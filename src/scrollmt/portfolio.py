@@ -21,6 +21,7 @@ import pandas as pd
 from jaxtyping import Array, PRNGKeyArray
 
 from scrollmt.batches import Batch, Factory, Report, start_batch
+from scrollmt.beliefs import Choices
 from scrollmt.couplings import Groups
 from scrollmt.fit import Fits, Optimizer
 from scrollmt.heads import AbstractHead
@@ -63,7 +64,7 @@ def train(
     preset: Preset,
     heads: Mapping[str, AbstractHead],
     *,
-    belief: str,
+    belief: Choices,
     train: Data,
     valid: Data,
     keys: Sequence[PRNGKeyArray],

@@ -45,9 +45,6 @@ class Fixed(AbstractBelief):
     def rows(self) -> Rows:
         return Rows(self.mu[None], jnp.zeros((0, *self.mu.shape), self.mu.dtype), self.root[None])
 
-    def line(self, read: Rows) -> tuple[Array, Array]:
-        return read.linear[0], read.roots[0]
-
     def overlap(self, prior_precision: Float[Array, ""]) -> Float[Array, ""]:
         eye = jnp.eye(self.mu.shape[0], dtype=self.mu.dtype)
         return normal_energy(self.mu, self.cov() + eye / prior_precision)

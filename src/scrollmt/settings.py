@@ -10,7 +10,7 @@ import equinox as eqx
 import optax
 
 from scrollmt.arguments import is_whole, shown
-from scrollmt.beliefs import BELIEFS
+from scrollmt.beliefs import read_beliefs
 from scrollmt.fit import Optimizer
 from scrollmt.heads import AbstractHead
 
@@ -19,7 +19,7 @@ MEMBER_STRIDE = 1000
 
 
 def read_heads(tasks: Any, belief: Any) -> dict[str, AbstractHead]:
-    """Heads by task."""
+    """Heads by task; a choice of beliefs that does not suit them is refused."""
     if not isinstance(tasks, Mapping) or not tasks:
         raise ValueError(
             "tasks must be a non-empty mapping of name to head, "
@@ -30,8 +30,7 @@ def read_heads(tasks: Any, belief: Any) -> dict[str, AbstractHead]:
             raise ValueError(
                 f"task {name!r}: expected a text name and a head such as Gaussian(), got {head!r}"
             )
-    if not isinstance(belief, str) or belief not in BELIEFS:
-        raise ValueError(f"unknown belief {shown(belief)}; choose from {list(BELIEFS)}")
+    read_beliefs(belief, tasks)
     return dict(tasks)
 
 

@@ -181,7 +181,7 @@ def common(held_out: str, validation: float, test: float, belief: str = "diag") 
         "",
         "[model]",
         'preset = "default"  # or "quick", a first look; or "paper", the published protocol',
-        f'belief = "{belief}"  # the covariance of the last layer: none, diag or full',
+        f'belief = "{belief}"  # the covariance of the last layer: none, diag, low-rank or full',
         "seed = 0",
         "ensemble = 1  # so many fits are mixed",
         "",

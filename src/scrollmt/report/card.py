@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from scrollmt import evaluation, pages, references
+from scrollmt.beliefs import BELIEFS, AbstractBelief, Diag, Full, LowRank, Point
 from scrollmt.pages import Html
 from scrollmt.predictive import DiscreteLaw
 from scrollmt.presets import get_preset
@@ -37,10 +38,11 @@ BADGES = {
 }
 # The worst last.
 SEVERITY = ("plain", "good", "fair", "bad")
-BELIEFS = {
-    "diag": "diagonal covariance of the last layer's weights",
-    "full": "full covariance of the last layer's weights",
-    "none": "point estimate, no belief",
+BELIEF_WORDS: dict[type[AbstractBelief], str] = {
+    Diag: "diagonal covariance of the last layer's weights",
+    LowRank: "low-rank plus diagonal covariance of the last layer's weights",
+    Full: "full covariance of the last layer's weights",
+    Point: "point estimate, no belief",
 }
 
 
@@ -174,7 +176,7 @@ def _fit(evidence: Evidence) -> list[tuple[str, object]]:
     chosen = ", ".join(dict.fromkeys(table.loc[table["speaks_for"] != "", "candidate"].map(str)))
     return [
         ("Preset", get_preset(model.preset).name),
-        ("Belief", f"{model.belief}: {BELIEFS.get(model.belief, '')}"),
+        ("Belief", _beliefs(evidence)),
         ("Backbone", chosen if backbone == "select" else backbone),
         ("Tried", runs),
         ("Stopped by", f"{model.stop_reason_}, in the leading run"),
@@ -187,9 +189,23 @@ def _fit(evidence: Evidence) -> list[tuple[str, object]]:
     ]
 
 
+def _beliefs(evidence: Evidence) -> str:
+    """The families that were fitted; the tasks of each where there are several."""
+    names = {kind: name for name, kind in BELIEFS.items()}
+    families: dict[type[AbstractBelief], list[str]] = {}
+    for task in evidence.tasks:
+        families.setdefault(type(evidence.belief(task)), []).append(task)
+    said = []
+    for kind, tasks in families.items():
+        of = f" ({', '.join(tasks)})" if len(families) > 1 else ""
+        words = f": {BELIEF_WORDS[kind]}" if kind in BELIEF_WORDS else ""
+        said.append(f"{names.get(kind, kind.__name__)}{of}{words}")
+    return "; ".join(said)
+
+
 def _limits(evidence: Evidence) -> list[object]:
     limits: list[object] = []
-    if evidence.model.belief != "none":
+    if not all(isinstance(evidence.belief(task), Point) for task in evidence.tasks):
         limits.append(
             "The belief's spread was trained to predict: it is the part of the forecast's spread "
             "that depends on the inputs. It is no claim about how well the weights are known, and "

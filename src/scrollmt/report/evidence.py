@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from scrollmt import judging
+from scrollmt.beliefs import AbstractBelief
 from scrollmt.evaluation import Scored
 from scrollmt.forecaster import Forecaster
 from scrollmt.laws import NumberLaw
@@ -63,6 +64,10 @@ class Evidence:
     def count(self, task: str) -> int:
         """How many labels the task has."""
         return int(np.count_nonzero(~np.isnan(self.labels[task])))
+
+    def belief(self, task: str) -> AbstractBelief:
+        """The task's belief in the leading run."""
+        return self.model.model_.tasks[task].belief
 
     def asked(self, task: str) -> Observable | None:
         """The task's question, with the edges of the fit; None for a model of plain rows."""

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from scrollmt import pages, plots, scores
+from scrollmt.beliefs import Point
 from scrollmt.laws import NumberLaw, RealLaw
 from scrollmt.pages import Html, Section
 from scrollmt.plots.canvas import words
@@ -135,11 +136,13 @@ def inside_section(evidence: Evidence, groups: Sequence[Group]) -> Section:
                 + few,
             )
         )
-    if model.belief != "none":
+    with_prior = [task for task in shown if not isinstance(evidence.belief(task), Point)]
+    if with_prior:
+        count = len(with_prior)
         figures.append(
             pages.picture(
-                plots.precisions(model, tasks=shown),
-                alt=f"Fitted prior precision of {len(shown)} tasks, one dot an ensemble member.",
+                plots.precisions(model, tasks=with_prior),
+                alt=f"Fitted prior precision of {count} tasks, one dot an ensemble member.",
                 caption="The prior precision that each task has found for itself." + few,
             )
         )

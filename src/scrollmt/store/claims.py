@@ -23,7 +23,7 @@ Names = list[str]
 # The parameters of an estimator as JSON holds them; a preset by its fields is checked apart.
 SETTINGS: dict[str, Any] = {
     "task_order": Names,
-    "belief": str,
+    "belief": str | dict,
     "joint": Names | list[Names] | None,
     "backbone": str | None,
     "optimizer": str | None,
@@ -124,7 +124,9 @@ def check_sizes(content: Mapping[str, Any], arrays: Arrays) -> None:
         for width in widths:
             check(f"{where}: a width of the backbone", width)
         for name, task in member["tasks"].items():
-            check_types(task, {"cov_floor": float}, f"{where}: task {name!r:.60}: ")
+            if isinstance(task["belief"], str):
+                check_types(task, {"cov_floor": float}, f"{where}: task {name!r:.60}: ")
+            check(f"{where}: task {name!r:.60}: rank", task.get("rank", 1))
         heads = [task["head"] for task in member["tasks"].values()]
         for head in (*heads, *content["estimator"]["tasks"].values()):
             check(f"{where}: R", head.get("R", 1))

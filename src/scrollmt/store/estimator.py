@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from numbers import Real
 from typing import Any
@@ -16,7 +16,8 @@ from scrollmt.heads import AbstractHead, Gaussian
 from scrollmt.model import Backbone
 from scrollmt.references import Reference
 from scrollmt.scaling import Scales
-from scrollmt.store import claims, parts
+from scrollmt.store import beliefs, claims, parts
+from scrollmt.store.custom import read_classes
 from scrollmt.store.folder import ModelFolderError, read_folder, write_folder
 from scrollmt.windows import Recipe
 
@@ -45,7 +46,7 @@ def save_estimator(fitted: Any, path: str | os.PathLike) -> None:
                 "preset": parts.preset_to_json(fitted.preset),
                 **({} if fitted.steps is None else {"steps": fitted.steps}),
                 **({} if fitted.patience is None else {"patience": fitted.patience}),
-                "belief": fitted.belief,
+                "belief": beliefs.choices_to_json(fitted.belief),
                 **({} if fitted.joint is None else {"joint": fitted.joint}),
                 "backbone": fitted.backbone if isinstance(fitted.backbone, str) else None,
                 # Only where there is one of the user's own, which is code and not stored.
@@ -75,8 +76,10 @@ def load_estimator(
     path: str | os.PathLike,
     backbone: Backbone | Factory | None,
     heads: Mapping[str, AbstractHead] | None = None,
+    custom: Iterable[Any] = (),
 ) -> Any:
     """The estimator that `save_estimator` wrote; `make` is its class."""
+    classes = read_classes(custom)
     content, arrays = read_folder(path)
     # Weights come from the file, so that any key will do.
     module = None if backbone is None else made(backbone, jax.random.key(0))
@@ -89,15 +92,17 @@ def load_estimator(
         for number, model in enumerate(content["members"]):
             mark = f"{number}/"
             own = {n.removeprefix(mark): a for n, a in arrays.items() if n.startswith(mark)}
-            members.append(parts.model_from_parts(model, own, backbone=module, heads=heads))
+            members.append(
+                parts.model_from_parts(model, own, backbone=module, heads=heads, custom=classes)
+            )
         starts = {n.removeprefix("tasks"): a for n, a in arrays.items() if n.startswith("tasks")}
         tasks = {name: given["tasks"][name] for name in given["task_order"]}
         out = make(
-            parts.heads_from_parts(tasks, starts, heads),
+            parts.heads_from_parts(tasks, starts, heads, classes),
             preset=parts.preset_from_json(given["preset"]),
             steps=given.get("steps"),
             patience=given.get("patience"),
-            belief=given["belief"],
+            belief=beliefs.choices_from_json(given["belief"], classes),
             joint=given.get("joint"),
             backbone=given["backbone"] if backbone is None else backbone,
             optimizer=given.get("optimizer", "adam"),

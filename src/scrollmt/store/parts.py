@@ -1,8 +1,9 @@
 """A model taken apart into a JSON description of its structure and its arrays by path, and back.
 
-What scrollmt owns (heads, beliefs, `Dense` backbones, presets) is rebuilt by name. A user's
-backbone or head is not code that a file could hold: the user gives it again. What it computes at
-fixed points, stored beside its arrays, tells whether it is the same one.
+What scrollmt owns (heads, beliefs, `Dense` backbones, presets) is rebuilt by name. A user's own
+backbone, head or belief is code, which a file cannot hold: the user gives it again, heads and
+beliefs by their classes (`custom`). What it computes at fixed points, stored beside its arrays,
+tells whether it is the same one.
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ import numpy as np
 import pandas as pd
 
 from scrollmt.backbone import Dense
-from scrollmt.beliefs import BELIEFS, Start
+from scrollmt.beliefs import Start
 from scrollmt.couplings import Coupling, read_groups
 from scrollmt.fit import Schedule
 from scrollmt.heads import AbstractHead, Categorical, Event, Gaussian, Ordinal
 from scrollmt.likelihoods import Censored, Count, Poisson, StudentT
 from scrollmt.model import Backbone, Model, Task
 from scrollmt.presets import Architecture, Candidate, Preset
+from scrollmt.store import beliefs
 from scrollmt.store.claims import check_fields
+from scrollmt.store.custom import Classes, fields_of, from_fields
 from scrollmt.store.folder import Arrays, ModelFolderError
 
 ENABLE_X64 = "call jax.config.update('jax_enable_x64', True) first"
@@ -85,10 +88,13 @@ def heads_to_parts(heads: Heads) -> tuple[dict[str, Any], Arrays]:
 
 
 def heads_from_parts(
-    described: Mapping[str, Any], arrays: Arrays, given: Heads | None = None
+    described: Mapping[str, Any],
+    arrays: Arrays,
+    given: Heads | None = None,
+    custom: Classes | None = None,
 ) -> dict[str, AbstractHead]:
-    """The heads of `heads_to_parts`; those of a user's own are `given` again, by task."""
-    made = {name: _head(name, stored, given) for name, stored in described.items()}
+    """The heads of `heads_to_parts`; a user's own are `given` again by task, or by `custom`."""
+    made = {name: _head(name, stored, given, custom or {}) for name, stored in described.items()}
     filled = _filled(made, arrays)
     # JAX sorts the keys of a mapping; the user's order is that of the description.
     return {name: filled[name] for name in described}
@@ -107,10 +113,13 @@ def _describe(head: AbstractHead) -> dict[str, Any]:
     if kind is Censored:
         limits = cast(Censored, head)
         return {"kind": kind.__name__, "lower": limits.lower, "upper": limits.upper}
-    return {"kind": "given", "type": kind.__name__}
+    try:
+        return {"kind": "given", "type": kind.__name__, "fields": fields_of(head)}
+    except TypeError:  # a field holds a function, for one: the head itself has to be given again
+        return {"kind": "given", "type": kind.__name__}
 
 
-def _head(name: str, stored: dict[str, Any], given: Heads | None) -> AbstractHead:
+def _head(name: str, stored: dict[str, Any], given: Heads | None, custom: Classes) -> AbstractHead:
     match stored:
         case {"kind": "Gaussian"}:
             return Gaussian()
@@ -136,12 +145,15 @@ def _head(name: str, stored: dict[str, Any], given: Heads | None) -> AbstractHea
             return Censored(low, high)
         case {"kind": "given", "type": str(kind)}:
             head = None if given is None else given.get(name)
-            if head is None or type(head).__name__ != kind:
-                raise ModelFolderError(
-                    f"task {name!r}: the head is a {kind}, which scrollmt cannot rebuild; pass "
-                    f"load(path, heads={{{name!r}: {kind}(...)}}) with one of the same structure"
-                )
-            return head
+            if head is not None and type(head).__name__ == kind:
+                return head
+            if "fields" in stored and issubclass(custom.get(kind, object), AbstractHead):
+                return from_fields(custom[kind], stored["fields"], custom)
+            by_class = f"custom=[{kind}]) or load(path, " if "fields" in stored else ""
+            raise ModelFolderError(
+                f"task {name!r}: the head is a {kind}, which is not part of scrollmt; pass "
+                f"load(path, {by_class}heads={{{name!r}: {kind}(...)}}) as in the fit"
+            )
     raise ModelFolderError(f"unknown head {stored!r}")
 
 
@@ -150,14 +162,7 @@ def model_to_parts(model: Model, in_size: int) -> tuple[dict[str, Any], Arrays]:
     heads, _ = heads_to_parts({name: task.head for name, task in model.tasks.items()})
     tasks = {}
     for name, task in model.tasks.items():
-        family = next((f for f, kind in BELIEFS.items() if type(task.belief) is kind), None)
-        if family is None:
-            raise ValueError(
-                f"task {name!r}: the belief {type(task.belief).__name__} is not one of scrollmt's "
-                f"own ({', '.join(BELIEFS)}) and could not be rebuilt from a file"
-            )
-        floor = getattr(task.belief, "cov_floor", 0.0)
-        tasks[name] = {"head": heads[name], "belief": family, "cov_floor": floor}
+        tasks[name] = {"head": heads[name], **beliefs.describe(name, task.belief)}
     features = next(iter(model.tasks.values())).belief.mu.shape[-1]
     arrays = {f"model{path}": array for path, array in _arrays(model).items()}
     backbone: dict[str, Any]
@@ -175,6 +180,8 @@ def model_to_parts(model: Model, in_size: int) -> tuple[dict[str, Any], Arrays]:
         arrays["probe"] = _probe(model, in_size)
     given = {n: task.head for n, task in model.tasks.items() if heads[n]["kind"] == "given"}
     arrays |= {f"head/{name}": _head_probe(head) for name, head in given.items()}
+    own = {n: t.belief for n, t in model.tasks.items() if not isinstance(tasks[n]["belief"], str)}
+    arrays |= {f"belief/{name}": beliefs.probe(belief) for name, belief in own.items()}
     description: dict[str, Any] = {
         "in_size": in_size,
         "features": features,
@@ -193,11 +200,13 @@ def model_from_parts(
     *,
     backbone: Backbone | None = None,
     heads: Heads | None = None,
+    custom: Classes | None = None,
 ) -> Model:
     """The model of `model_to_parts`, bit for bit.
 
     A backbone that is not one of scrollmt's own has to be given as a module of the same
-    structure, and so have such heads, by task; their arrays are replaced by the stored ones.
+    structure, and so may such heads, by task; their arrays are replaced by the stored ones.
+    Heads and beliefs may also be given by their classes, `custom`.
     """
     stored, in_size = description["backbone"], description["in_size"]
     own = stored["kind"] == "Dense"
@@ -221,13 +230,9 @@ def model_from_parts(
         )
     tasks = {}
     for name, task in description["tasks"].items():
-        head = _head(name, task["head"], heads)
-        belief = eqx.filter_eval_shape(
-            BELIEFS[task["belief"]].init,
-            description["features"],
-            jax.random.key(0),
-            rows=head.rows,
-            cov_floor=task["cov_floor"],
+        head = _head(name, task["head"], heads, custom or {})
+        belief = beliefs.from_description(
+            name, task, description["features"], head.rows, custom or {}
         )
         tasks[name] = Task(head, belief, jnp.zeros(()))
     paths = {n.removeprefix("model"): a for n, a in arrays.items() if n.startswith("model")}
@@ -240,6 +245,12 @@ def model_from_parts(
             raise ModelFolderError(
                 f"task {name!r}: the head given ({type(task.head).__name__}) has the stored arrays "
                 "but computes something else than the saved one"
+            )
+        probe = arrays.get(f"belief/{name}")
+        if probe is not None and not _same(beliefs.probe(task.belief), probe):
+            raise ModelFolderError(
+                f"task {name!r}: the belief given ({type(task.belief).__name__}) has the stored "
+                "arrays but computes something else than the saved one"
             )
     if not own and not _same(_probe(model, in_size), arrays["probe"]):
         raise ModelFolderError(
