@@ -28,13 +28,13 @@ import pandas as pd
 import typer
 
 from scrollmt import Event, Forecaster, Gaussian, GaussianLaw, Model, Ordinal, scores
+from scrollmt._data.reading import read_rows
+from scrollmt._data.scaling import Scales
+from scrollmt._fitting.selection import train
 from scrollmt.backbone import PAPER_BACKBONES
 from scrollmt.corpora import lorenz63, ou
-from scrollmt.intake import read_rows
-from scrollmt.portfolio import train
 from scrollmt.predictive import Law
 from scrollmt.presets import PAPER
-from scrollmt.scaling import Scales
 from scrollmt.splits import random_split
 
 CORPORA = {"ou": ou, "lorenz63": lorenz63}

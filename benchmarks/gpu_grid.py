@@ -27,16 +27,16 @@ import jax.numpy as jnp
 import numpy as np
 from timing import machine
 
-from scrollmt.arms import questions
-from scrollmt.arms.weighted import WEIGHTS, profiled_nll, weighted_sum
+from scrollmt._data.reading import read_rows
+from scrollmt._data.scaling import Scales
 from scrollmt.backbone import PAPER_BACKBONES, PAPER_WIDTH, paper_backbone
 from scrollmt.corpora import lorenz63
 from scrollmt.fit import Fits, fit, stack
-from scrollmt.intake import read_rows
 from scrollmt.model import Model, build
 from scrollmt.objective import Data
+from scrollmt.paper.arms import questions
+from scrollmt.paper.arms.weighted import WEIGHTS, profiled_nll, weighted_sum
 from scrollmt.presets import PAPER
-from scrollmt.scaling import Scales
 from scrollmt.splits import random_split
 
 TASKS = questions()

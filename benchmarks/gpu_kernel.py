@@ -18,8 +18,8 @@ import numpy as np
 from gpu_grid import only, runs_of, windows
 from timing import machine
 
-from scrollmt import fused
-from scrollmt.arms.weighted import weighted_sum
+from scrollmt._fitting import fused
+from scrollmt.paper.arms.weighted import weighted_sum
 
 STEPS, ROUNDS = 100, 4
 SETTINGS = ((128, 4, 64), (64, 4, 64), (256, 4, 64), (128, 8, 128))

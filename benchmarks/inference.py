@@ -19,8 +19,8 @@ from scipy.special import ndtr
 from timing import in_turns, machine, ratio
 
 from scrollmt import Event, Forecaster, Gaussian, Ordinal
+from scrollmt._fitting.members import project
 from scrollmt.backbone import LAYER_NORM_EPS
-from scrollmt.committee import project
 from scrollmt.heads import PROBIT_BASE_SCALE
 from scrollmt.presets import PAPER
 

@@ -28,16 +28,16 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Array
 
-from scrollmt.arms import ARMS, Arm, register
-from scrollmt.arms.base import STATE, map_runs, root_mean_square
-from scrollmt.arms.weighted import PENALTY_BESIDE_MEANS, Spread, cross_entropy, summed_nll
+from scrollmt._numerics.normal import LOG_SQRT_2PI
 from scrollmt.backbone import PAPER_BACKBONES
 from scrollmt.fit import Hyper, Objective, Schedule
 from scrollmt.heads import AbstractHead
 from scrollmt.model import Model
-from scrollmt.numerics import LOG_SQRT_2PI
 from scrollmt.objective import Data
 from scrollmt.paper import published
+from scrollmt.paper.arms import ARMS, Arm, register
+from scrollmt.paper.arms.base import STATE, map_runs, root_mean_square
+from scrollmt.paper.arms.weighted import PENALTY_BESIDE_MEANS, Spread, cross_entropy, summed_nll
 from scrollmt.paper.jobs import environment, execute, make_job
 from scrollmt.paper.probes import equivariance
 from scrollmt.paper.protocol import PROTOCOL, Protocol

@@ -32,6 +32,7 @@ import pandas as pd
 import typer
 
 from scrollmt import Backtest, Forecaster, Windowing, at_lead, backtest, scores
+from scrollmt._data.holdout import Ready
 from scrollmt.backtests import stacked
 from scrollmt.corpora import ou, pm25
 from scrollmt.fit import fit, stack
@@ -41,7 +42,6 @@ from scrollmt.objective import Data, backbone_penalty
 from scrollmt.predictive import GaussianLaw, Law
 from scrollmt.presets import PAPER, Preset
 from scrollmt.splits import Split
-from scrollmt.training import Ready
 from scrollmt.windows import Windows
 
 SEEDS = range(5, 15)

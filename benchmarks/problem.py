@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from scrollmt import Event, Gaussian, Ordinal
+from scrollmt._fitting.memory import cut
+from scrollmt._fitting.step import Program, advance, start
+from scrollmt._fitting.vectors import template_of
 from scrollmt.backbone import PAPER_WIDTH, Dense
-from scrollmt.budget import cut
 from scrollmt.fit import Batch, Schedule, stack
 from scrollmt.model import Model, build
 from scrollmt.objective import Data, composed_objective, validation_nll
-from scrollmt.program import Program, advance, start
-from scrollmt.vectors import template_of
 
 RUNS, WINDOWS, VALID, INPUTS = 10, 3900, 1300, 3
 TASKS = {"state": Gaussian(), "event": Event(), "regime": Ordinal(4)}

@@ -10,7 +10,7 @@ from scipy import stats
 from scipy.special import ndtr
 
 from scrollmt import Gaussian, Windowing, agreement, at_lead, over_window
-from scrollmt.cutting import Question
+from scrollmt._data.cutting import Question
 from scrollmt.laws import HeadLaw
 from scrollmt.likelihoods import CensoredLaw, CountLaw
 from scrollmt.predictive import EventLaw, GaussianLaw, Law, OrdinalLaw

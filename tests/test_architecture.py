@@ -16,20 +16,25 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "scrollmt"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
-# A room is a module or a folder of the package; it imports only from rooms above it.
+# A room is a module or a folder of the package, or a module within a folder that is named here; it
+# imports only from rooms above it.
 ROOMS = [
     "_io",
-    "arguments",
-    "numerics",
-    "weighted",
-    "special",
-    "quadrature",
-    "coordinates",
+    "_io.arguments",
+    "_io.moved",
+    "_numerics",
+    "_numerics.normal",
+    "_numerics.weighted",
+    "_numerics.special",
+    "_numerics.quadrature",
+    "_data",
+    "_data.frames",
     "laws",
     "predictive",
-    "joint",
-    "labels",
-    "fused",
+    "laws.joint",
+    "_data.labels",
+    "_fitting",
+    "_fitting.fused",
     "backbone",
     "adapters",
     "beliefs",
@@ -39,51 +44,53 @@ ROOMS = [
     "model",
     "objective",
     "routing",
-    "vectors",
-    "program",
-    "budget",
+    "_fitting.vectors",
+    "_fitting.step",
+    "_fitting.memory",
     "fit",
     "streams",
     "scores",
-    "uncertainty",
+    "_scoring",
+    "_scoring.uncertainty",
     "splits",
     "transforms",
     "observables",
-    "units",
-    "frozen",
-    "series",
+    "laws.transformed",
+    "laws.frozen",
+    "_data.series",
     "inputs",
-    "cutting",
+    "_data.cutting",
     "windows",
-    "answers",
+    "windows.answers",
     "agreement",
     "corpora",
     "presets",
-    "batches",
-    "portfolio",
-    "intake",
-    "scaling",
-    "outliers",
-    "references",
-    "evaluation",
-    "training",
-    "store",
-    "committee",
+    "_fitting.batches",
+    "_fitting.selection",
+    "_data.reading",
+    "_data.scaling",
+    "_data.outliers",
+    "_scoring.references",
+    "_scoring.evaluation",
+    "_data.holdout",
+    "_io.store",
+    "_fitting.members",
     "testing",
-    "settings",
-    "sklearn_api",
-    "progress",
-    "judging",
+    "_io.settings",
+    "_io.sklearn",
+    "_fitting.progress",
+    "_scoring.judging",
     "forecaster",
     "export",
     "backtests",
     "plots",
-    "pages",
+    "report.pages",
     "report",
-    "demo",
-    "arms",
+    "paper.arms",
     "paper",
+    "cli.demonstration",
     "cli",
+    "_moved",
     "__init__",
     "__main__",
 ]
@@ -96,7 +103,10 @@ def module_of(path: Path) -> tuple[str, ...]:
 
 
 def room_of(module: tuple[str, ...]) -> str:
-    return module[1] if len(module) > 1 else "__init__"
+    if len(module) < 2:
+        return "__init__"
+    inner = ".".join(module[1:3])
+    return inner if inner in ROOMS else module[1]
 
 
 def imported_rooms(source: str, module: tuple[str, ...]) -> set[str]:
@@ -109,10 +119,11 @@ def imported_rooms(source: str, module: tuple[str, ...]) -> set[str]:
             base = module[: len(module) - node.level] if node.level else ()
             base += tuple(node.module.split(".")) if node.module else ()
             targets = [base]
-            if base == ("scrollmt",):
-                # `from scrollmt import fit` names a room; any other name comes from __init__.
-                names = [alias.name for alias in node.names]
-                targets = [(*base, name) if name in ROOMS else base for name in names]
+            if base[:1] == ("scrollmt",) and len(base) < 3:
+                # `from scrollmt import fit` names a room, and so may `from scrollmt.laws import
+                # joint`; any other name comes from the package itself.
+                inside = [(*base, alias.name) for alias in node.names]
+                targets = [one if ".".join(one[1:]) in ROOMS else base for one in inside]
         else:
             continue
         rooms |= {room_of(target) for target in targets if target[0] == "scrollmt"}
@@ -142,18 +153,19 @@ def test_a_file_imports_only_from_rooms_above_it(path: Path) -> None:
     [
         ("from scrollmt.fit import fit", "scrollmt.heads", "heads imports fit"),
         ("import scrollmt.forecaster as f", "scrollmt.fit", "fit imports forecaster"),
-        ("from .. import store", "scrollmt.corpora.ou", "corpora imports store"),
+        ("from scrollmt.laws import joint", "scrollmt.laws.base", "laws imports laws.joint"),
+        ("from .. import export", "scrollmt.corpora.ou", "corpora imports export"),
         ("from ..plots import draw", "scrollmt.corpora.__init__", "corpora imports plots"),
-        ("from . import cli", "scrollmt.numerics", "numerics imports cli"),
+        ("from .. import cli", "scrollmt._numerics.normal", "_numerics.normal imports cli"),
         ("from scrollmt import Forecaster", "scrollmt.windows", "windows imports __init__"),
         ("import scrollmt", "scrollmt.paper.report", "paper imports __init__"),
         ("def f():\n    from scrollmt import paper", "scrollmt.scores", "scores imports paper"),
         ("from scrollmt.attic import x", "scrollmt.fit", "room 'attic' is not in ROOMS"),
         ("x = 1", "scrollmt.attic", "room 'attic' is not in ROOMS"),
-        ("from scrollmt.numerics import x", "scrollmt.heads", None),
+        ("from scrollmt._numerics.normal import x", "scrollmt.heads", None),
         ("from .ou import simulate", "scrollmt.corpora.__init__", None),
         ("from scrollmt.corpora.ou import simulate", "scrollmt.corpora.lorenz63", None),
-        ("import jax\nfrom scipy.stats import norm", "scrollmt.numerics", None),
+        ("import jax\nfrom scipy.stats import norm", "scrollmt._numerics.normal", None),
     ],
 )
 def test_the_import_rule_sees_every_form(source: str, module: str, fault: str | None) -> None:
@@ -279,7 +291,7 @@ def test_names_of_the_package_are_the_objects_of_their_modules() -> None:
 
 def test_a_module_imported_by_its_path_hides_no_function_of_the_package() -> None:
     program = """
-import scrollmt.frozen
+import scrollmt.laws.frozen
 from scrollmt import GaussianLaw
 print(scrollmt.frozen(GaussianLaw([1.0], [2.0])).mean())
 """
@@ -362,23 +374,23 @@ CONCRETE_LAWS = {
 PROBES = {
     "_io/lock.py": "the code of an SQLite error, which not every error has",
     "_io/reading.py": "flags of the operating system",
-    "arms/base.py": "parts of functions and of functools.partial",
-    "batches.py": "shapes of what a user's backbone returns",
-    "budget.py": "the operating system, and JAX's own variables",
+    "paper/arms/base.py": "parts of functions and of functools.partial",
+    "_fitting/batches.py": "shapes of what a user's backbone returns",
+    "_fitting/memory.py": "the operating system, and JAX's own variables",
     "cli/shell.py": "errors of click",
-    "coordinates.py": "arrays of xarray, without importing it",
+    "_data/frames.py": "arrays of xarray, without importing it",
     "fit.py": "the sharding that only arrays of JAX have",
-    "pages/drawing.py": "figures and axes of matplotlib",
+    "report/pages/drawing.py": "figures and axes of matplotlib",
     "paper/records.py": "the code of an SQLite error",
     "plots/alone.py": "tables by name, of any library",
-    "store/parts.py": "the floor of a covariance, which not every belief has",
+    "_io/store/parts.py": "the floor of a covariance, which not every belief has",
     # Attributes that scikit-learn wants to be absent before a fit, or without column names.
     "cli/models.py": "feature_names_in_",
     "export.py": "feature_names_in_",
     "forecaster.py": "feature_names_in_ and model_",
     "report/card.py": "feature_names_in_",
     "report/evidence.py": "recipe_",
-    "store/estimator.py": "feature_names_in_",
+    "_io/store/estimator.py": "feature_names_in_",
 }
 
 

@@ -15,9 +15,9 @@ import pandas as pd
 import pytest
 from distributed import LocalCluster
 
-from scrollmt.arms import ARMS
 from scrollmt.paper.archive import load
 from scrollmt.paper.arena import Summary, compute, plan, time_left
+from scrollmt.paper.arms import ARMS
 from scrollmt.paper.engines import JobsFailed
 from scrollmt.paper.jobs import Job, make_job
 from scrollmt.paper.protocol import PROTOCOL
@@ -228,7 +228,7 @@ def test_progress_says_what_is_done_and_when_the_rest_will_be(
 OUTSIDE = """
 import numpy as np
 from scrollmt import Gaussian
-from scrollmt.arms import Forecasts, OwnArm, register
+from scrollmt.paper.arms import Forecasts, OwnArm, register
 from scrollmt.paper.sources import Source, register_corpus
 from scrollmt.predictive import GaussianLaw
 

@@ -16,11 +16,16 @@ from scipy.stats import norm
 
 from helpers import HEADS as CASES
 from helpers import LOG_2PI, H, as_data, draw_belief, small_data, small_model
-from scrollmt.arms import ARMS, Arm, get_arm, questions, register
-from scrollmt.arms.base import STATE, one_run, penalised
-from scrollmt.arms.composition import FROZEN_PRECISIONS, start_frozen, without_precisions
-from scrollmt.arms.posterior import LAPLACE_PRECISIONS
-from scrollmt.arms.weighted import (
+from scrollmt.fit import stack
+from scrollmt.heads import AbstractHead, Categorical, Gaussian, Ordinal
+from scrollmt.model import Model, Task
+from scrollmt.objective import Data
+from scrollmt.paper import jobs, scoring
+from scrollmt.paper.arms import ARMS, Arm, get_arm, questions, register
+from scrollmt.paper.arms.base import STATE, one_run, penalised
+from scrollmt.paper.arms.composition import FROZEN_PRECISIONS, start_frozen, without_precisions
+from scrollmt.paper.arms.posterior import LAPLACE_PRECISIONS
+from scrollmt.paper.arms.weighted import (
     GRID,
     Spread,
     Tempered,
@@ -31,11 +36,6 @@ from scrollmt.arms.weighted import (
     summed_nll,
     weighted_sum,
 )
-from scrollmt.fit import stack
-from scrollmt.heads import AbstractHead, Categorical, Gaussian, Ordinal
-from scrollmt.model import Model, Task
-from scrollmt.objective import Data
-from scrollmt.paper import jobs, scoring
 from scrollmt.paper.jobs import execute, make_job
 from scrollmt.predictive import mix
 from tiny_jobs import (

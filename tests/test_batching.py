@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 import scrollmt.fit as fit_module
-from scrollmt import Event, Gaussian, Ordinal, budget, program
+from scrollmt import Event, Gaussian, Ordinal
+from scrollmt._fitting import memory, step
+from scrollmt._numerics.normal import normal_energy
 from scrollmt.backbone import Columns, Dense, layer_norm
 from scrollmt.beliefs import BELIEFS
 from scrollmt.fit import Fits, Schedule, fit, stack
 from scrollmt.model import Model, build
-from scrollmt.numerics import normal_energy
 from scrollmt.objective import Data, composed
 
 HEADS = {"event": Event(), "regime": Ordinal(3), "state": Gaussian()}
@@ -214,8 +215,8 @@ def test_runs_that_have_ended_leave_and_nobody_notices(monkeypatch: pytest.Monke
 
 
 def test_leaving_waits_until_it_pays() -> None:
-    assert not budget.pays(1e6)
-    assert budget.pays(1e15)
+    assert not memory.pays(1e6)
+    assert memory.pays(1e15)
     tiny = train([0, 1, 2, 3], [0.02, 1e30, 1e30, 1e30], Schedule(steps=50))
     assert tiny.history["validation"].shape == (4, 50)
 
@@ -246,11 +247,11 @@ def test_a_step_is_traced_once_for_the_estimate(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_estimate_counts_what_is_alive() -> None:
     shape = jax.ShapeDtypeStruct((1000,), jnp.float32)
-    assert budget.live_bytes(lambda a: a + 1.0, shape) == 8000
+    assert memory.live_bytes(lambda a: a + 1.0, shape) == 8000
     # Three values in a row, but never more than two of them at the same time.
-    assert budget.live_bytes(lambda a: jnp.sin(jnp.cos(jnp.tan(a))), shape) == 8000
-    assert budget.live_bytes(lambda a: jnp.outer(a, a).sum(), shape) >= 4_000_000
-    assert budget.live_bytes(jax.jit(lambda a: jnp.outer(a, a).sum()), shape) >= 4_000_000
+    assert memory.live_bytes(lambda a: jnp.sin(jnp.cos(jnp.tan(a))), shape) == 8000
+    assert memory.live_bytes(lambda a: jnp.outer(a, a).sum(), shape) >= 4_000_000
+    assert memory.live_bytes(jax.jit(lambda a: jnp.outer(a, a).sum()), shape) >= 4_000_000
 
 
 def test_the_estimate_is_near_what_the_compiler_takes() -> None:
@@ -265,7 +266,7 @@ def test_the_estimate_is_near_what_the_compiler_takes() -> None:
     analysis = jax.jit(step).lower(params, windows).compile().memory_analysis()
     assert analysis is not None
     taken = analysis.temp_size_in_bytes + analysis.argument_size_in_bytes
-    assert taken / 2 < budget.live_bytes(step, params, windows) < 3 * taken
+    assert taken / 2 < memory.live_bytes(step, params, windows) < 3 * taken
 
 
 def test_a_batch_is_cut_to_the_memory_budget_and_results_stay() -> None:
@@ -288,20 +289,20 @@ def test_a_batch_is_cut_to_the_memory_budget_and_results_stay() -> None:
     ("runs", "room", "sizes"), [(10, 4, [4, 4, 4]), (10, 10, [10]), (3, 0, [1] * 3)]
 )
 def test_parts_are_equal_and_cover_all_runs(runs: int, room: int, sizes: list[int]) -> None:
-    parts = budget.cut(runs, 100.0 * room, 10**9, lambda: 100)
+    parts = memory.cut(runs, 100.0 * room, 10**9, lambda: 100)
     assert [len(p) for p in parts] == sizes
     np.testing.assert_array_equal(np.concatenate(parts)[:runs], np.arange(runs))
     assert max(np.concatenate(parts)) == runs - 1
 
 
 def test_a_cpu_is_given_what_its_caches_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget, "cores", lambda: 2)
+    monkeypatch.setattr(memory, "cores", lambda: 2)
 
     def sizes(run_bytes: float, windows: int = 10**6, runs: int = 60, **how: bool) -> list[int]:
-        parts = budget.cut(runs, None, windows, lambda: int(run_bytes), **how)
+        parts = memory.cut(runs, None, windows, lambda: int(run_bytes), **how)
         return [len(part) for part in parts]
 
-    assert [len(p) for p in budget.cut(60, math.inf, 10**6, lambda: 10**6)] == [60]
+    assert [len(p) for p in memory.cut(60, math.inf, 10**6, lambda: 10**6)] == [60]
     assert sizes(3e6) == [15] * 4  # 16 would fit, and four equal parts are as few
     assert sizes(0.8e6) == [60]
     assert sizes(50e6) == [2] * 30  # a run fills a core, and both have one
@@ -333,25 +334,25 @@ def test_programs_are_let_go_before_the_process_runs_out_of_mappings(
     schedule = Schedule(steps=10)
     train([0, 1], [0.01, 0.02], Schedule(steps=20))
     first = train([0, 1], [0.01, 0.02], schedule)
-    kept = program.advance._cache_size()  # type: ignore[attr-defined]
+    kept = step.advance._cache_size()  # type: ignore[attr-defined]
     assert kept >= 2
-    budget.make_room()  # there is room
-    assert program.advance._cache_size() == kept  # type: ignore[attr-defined]
+    memory.make_room()  # there is room
+    assert step.advance._cache_size() == kept  # type: ignore[attr-defined]
     allowed = tmp_path / "max_map_count"
     allowed.write_text("100\n")
-    monkeypatch.setattr(budget, "_MAPPINGS_ALLOWED", allowed)
+    monkeypatch.setattr(memory, "_MAPPINGS_ALLOWED", allowed)
     again = train([0, 1], [0.01, 0.02], schedule)
     # The fit that found no room is the only one whose program is there.
-    assert program.advance._cache_size() == 1  # type: ignore[attr-defined]
+    assert step.advance._cache_size() == 1  # type: ignore[attr-defined]
     np.testing.assert_array_equal(first.best_score, again.best_score)
 
 
 def test_programs_are_reused_between_fits_and_kept_on_disk_where_asked(tmp_path: Path) -> None:
     schedule = Schedule(steps=10)
     train([0, 1], [0.01, 0.02], schedule)
-    before = program.advance._cache_size()  # type: ignore[attr-defined]
+    before = step.advance._cache_size()  # type: ignore[attr-defined]
     train([2, 3], [0.03, 0.04], schedule)
-    assert program.advance._cache_size() == before  # type: ignore[attr-defined]
+    assert step.advance._cache_size() == before  # type: ignore[attr-defined]
     script = (
         "from test_batching import train, Schedule\ntrain([0, 1], [0.01, 0.02], Schedule(steps=10))"
     )

@@ -7,14 +7,14 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
-from scrollmt import demo
+from scrollmt.cli import demonstration
 from scrollmt.predictive import GaussianLaw
 
 
 def test_the_picture_is_drawn_for_light_and_for_dark_pages(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     law = GaussianLaw(rng.normal(size=80), np.exp(rng.normal(size=80)))
-    path = demo.draw(tmp_path / "new", law, law.mean + law.sd, law.var)
+    path = demonstration.draw(tmp_path / "new", law, law.mean + law.sd, law.var)
     assert path == tmp_path / "new" / "lorenz63.png"
     light, dark = imread(path), imread(path.with_name("lorenz63-dark.png"))
     assert light.shape == dark.shape

@@ -94,7 +94,7 @@ def known_targets() -> set[str]:
 @pytest.fixture
 def registries() -> Iterator[None]:
     """What a page registers is forgotten after it."""
-    from scrollmt.arms import ARMS
+    from scrollmt.paper.arms import ARMS
     from scrollmt.paper.problems import SOURCES
 
     before = [(registry, dict(registry)) for registry in (ARMS, SOURCES)]

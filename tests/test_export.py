@@ -30,15 +30,15 @@ from scrollmt import (
     Poisson,
     StudentT,
 )
+from scrollmt._data.scaling import Scales
+from scrollmt._numerics.normal import log_bucket_mass
 from scrollmt.backbone import ACTIVATIONS, Dense
 from scrollmt.export import ACTIVATIONS as EXPORTED
 from scrollmt.export import OPSET, _Graph, _log_bucket_mass, _Value, to_onnx, write_onnx
 from scrollmt.heads import AbstractHead
 from scrollmt.likelihoods import CensoredLaw, CountLaw, StudentTLaw
 from scrollmt.model import Model, Task, build
-from scrollmt.numerics import log_bucket_mass
 from scrollmt.predictive import EventLaw, GaussianLaw, OrdinalLaw
-from scrollmt.scaling import Scales
 from small import SHORT, TASKS, tables, tiny, windows
 
 # Rounding of a float32 network, in units of the law's sd or in nats.

@@ -28,13 +28,13 @@ from scrollmt import (
     StudentT,
     load,
 )
+from scrollmt._data.reading import read_rows
+from scrollmt._data.scaling import Scales
+from scrollmt._fitting.selection import train
+from scrollmt._io.store import ModelFolderError
 from scrollmt.backtests import stacked
 from scrollmt.heads import AbstractHead
-from scrollmt.intake import read_rows
-from scrollmt.portfolio import train
 from scrollmt.presets import DEFAULT, PAPER
-from scrollmt.scaling import Scales
-from scrollmt.store import ModelFolderError
 
 # Accuracy
 

@@ -14,8 +14,8 @@ from scipy.special import gammainc, logsumexp
 from scrollmt import GaussianLaw, at_lead, mix, original_units
 from scrollmt import scores as scoring
 from scrollmt.laws import HeadLaw, RealLaw
+from scrollmt.laws.transformed import TransformedLaw
 from scrollmt.likelihoods import CensoredLaw, CountLaw, Poisson, StudentTLaw
-from scrollmt.units import TransformedLaw
 
 INF = math.inf
 

@@ -22,12 +22,12 @@ from scrollmt import (
     load,
     over_window,
 )
+from scrollmt._data.holdout import hand_over, labelled, newest_held_out
 from scrollmt.corpora import lorenz63, ou
 from scrollmt.corpora.base import generation_key
+from scrollmt.laws.transformed import TransformedLaw
 from scrollmt.observables import Bands, Observable
 from scrollmt.predictive import EventLaw, GaussianLaw, OrdinalLaw
-from scrollmt.training import hand_over, labelled, newest_held_out
-from scrollmt.units import TransformedLaw
 from scrollmt.windows import Windows
 from small import TINY, assert_same, numbers
 

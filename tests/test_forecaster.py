@@ -37,10 +37,10 @@ from scrollmt import (
     OrdinalLaw,
     load,
 )
+from scrollmt._data.holdout import in_current_precision
+from scrollmt._fitting.progress import ProgressLine
 from scrollmt.beliefs import LowRank
 from scrollmt.presets import PAPER, PRESETS
-from scrollmt.progress import ProgressLine
-from scrollmt.training import in_current_precision
 from small import (
     SHORT,
     STATE,

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from scrollmt import fused
+from scrollmt._fitting import fused
 from scrollmt.backbone import ACTIVATIONS, LAYER_NORM_EPS, Dense, layer_norm
 
 WIDTH = 50

@@ -21,8 +21,8 @@ import pandas as pd
 import pytest
 
 from commands import QUICK, done, run, write_series, write_table
+from scrollmt._io.store.folder import DESCRIPTION, TENSORS, _digest
 from scrollmt.cli.config import parse_config
-from scrollmt.store.folder import DESCRIPTION, TENSORS, _digest
 
 pytestmark = pytest.mark.slow
 

@@ -12,8 +12,8 @@ import pytest
 import scipy.sparse
 
 from scrollmt import Categorical, Event, Gaussian, Ordinal
-from scrollmt.coordinates import check_aligned
-from scrollmt.intake import (
+from scrollmt._data.frames import check_aligned
+from scrollmt._data.reading import (
     check_columns,
     check_learnable,
     check_validation,

@@ -25,8 +25,8 @@ from scrollmt import (
     frozen,
     tidy,
 )
-from scrollmt.joint import Laws
 from scrollmt.laws import HeadLaw
+from scrollmt.laws.joint import Laws
 from scrollmt.likelihoods import CensoredLaw, CountLaw, StudentTLaw
 from scrollmt.predictive import CategoricalLaw
 from scrollmt.scores import brier, crps, nll, rps

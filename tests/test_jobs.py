@@ -14,21 +14,21 @@ import pytest
 from scipy.stats import norm
 
 from helpers import assert_same_bits, draw_belief
-from scrollmt import batches
-from scrollmt.arms import ARMS, questions
+from scrollmt._data.scaling import Scales
+from scrollmt._fitting import batches
 from scrollmt.backbone import PAPER_BACKBONES
 from scrollmt.forecaster import Forecaster
 from scrollmt.heads import Gaussian
 from scrollmt.likelihoods.student import StudentT
 from scrollmt.model import Model, Task
 from scrollmt.paper import jobs
+from scrollmt.paper.arms import ARMS, questions
 from scrollmt.paper.jobs import Job, Outcome, environment, execute, make_job
 from scrollmt.paper.probes import default
 from scrollmt.paper.probes.registry import PROBES, probe
 from scrollmt.paper.problems import problem
 from scrollmt.paper.protocol import PROTOCOL as PAPER_PROTOCOL
 from scrollmt.paper.protocol import Protocol
-from scrollmt.scaling import Scales
 from small import TINY
 from tiny_jobs import FIRST, PROTOCOL, TEST, TRAIN, VALID, outcome, registered
 

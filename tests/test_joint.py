@@ -28,19 +28,19 @@ from helpers import (
     losses,
 )
 from scrollmt import Event, Forecaster, Gaussian, JointLaw, Windowing, at_lead, lags, load, mix
-from scrollmt.answers import Forecast
+from scrollmt._fitting.selection import train
+from scrollmt._io.store import ModelFolderError
 from scrollmt.backbone import Dense
 from scrollmt.couplings import Coupling, read_groups
 from scrollmt.fit import Schedule
 from scrollmt.heads import AbstractHead
-from scrollmt.joint import Laws
+from scrollmt.laws.joint import Laws
 from scrollmt.model import Model, Task, build, rescale_task
 from scrollmt.objective import Data, composed, data_terms, validation_nll
 from scrollmt.paper.probes import joint as probe
-from scrollmt.portfolio import train
 from scrollmt.predictive import EventLaw, GaussianLaw
 from scrollmt.scores import nll
-from scrollmt.store import ModelFolderError
+from scrollmt.windows.answers import Forecast
 from small import SHORT, TINY, numbers
 
 NAMES = ("a", "b", "c")
@@ -543,7 +543,7 @@ def test_a_folder_without_couplings_does_not_speak_of_them(tmp_path: Path) -> No
 def test_a_folder_whose_groups_make_no_sense_is_refused(
     fitted: Forecaster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from scrollmt.store import parts
+    from scrollmt._io.store import parts
 
     original = parts.model_to_parts
 

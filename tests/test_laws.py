@@ -13,8 +13,8 @@ from scipy import stats
 
 from scrollmt import Forecaster, GaussianLaw, TransformedLaw, frozen, load, mix, plots, scores
 from scrollmt.heads import AbstractHead, mean_and_sd
-from scrollmt.joint import Laws
 from scrollmt.laws import MixtureLaw, RealLaw
+from scrollmt.laws.joint import Laws
 from scrollmt.likelihoods import CensoredLaw, CountLaw, StudentTLaw
 from scrollmt.predictive import real_labels
 from scrollmt.report import write_report

@@ -11,7 +11,7 @@ import pytest
 from scipy.special import erfcx
 
 from helpers import central_gradient
-from scrollmt.numerics import log_bucket_mass, mills_ratio, padded_size
+from scrollmt._numerics.normal import log_bucket_mass, mills_ratio, padded_size
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(24)
 

@@ -22,10 +22,10 @@ from scipy import stats
 from sklearn.base import clone
 
 from scrollmt import Forecaster, load
+from scrollmt._io.store import ModelFolderError
 from scrollmt.beliefs import AbstractBelief, Full, LowRank, Point, Rows, Start
 from scrollmt.export import to_onnx
 from scrollmt.report import write_report
-from scrollmt.store import ModelFolderError
 from small import TASKS, assert_same, numbers, tiny, windows
 
 
@@ -179,11 +179,11 @@ def test_loading_imports_nothing_by_a_stored_name(saved: Path, tmp_path: Path) -
         import sys, scrollmt
         try:
             scrollmt.load(sys.argv[1])
-        except scrollmt.store.ModelFolderError as error:
+        except scrollmt._io.store.ModelFolderError as error:
             print(error)
     """
     done = subprocess.run(
-        [sys.executable, "-c", "import scrollmt.store" + textwrap.dedent(script), str(saved)],
+        [sys.executable, "-c", "import scrollmt._io.store" + textwrap.dedent(script), str(saved)],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"},
         capture_output=True,

@@ -14,11 +14,11 @@ from scipy.stats import norm, poisson
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 
 from scrollmt import Count, Event, Gaussian, Ordinal
-from scrollmt.arms import ARMS, Fold, Forecasts, OwnArm, register
 from scrollmt.heads import AbstractHead
 from scrollmt.likelihoods import CountLaw
 from scrollmt.paper import archive
 from scrollmt.paper.arena import compute
+from scrollmt.paper.arms import ARMS, Fold, Forecasts, OwnArm, register
 from scrollmt.paper.by_task import score_table
 from scrollmt.paper.jobs import execute, make_job
 from scrollmt.paper.problems import problem

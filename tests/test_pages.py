@@ -11,9 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 import browser
-from scrollmt import pages, plots
-from scrollmt.pages import Html, Section
+from scrollmt import plots
 from scrollmt.predictive import GaussianLaw
+from scrollmt.report import pages
+from scrollmt.report.pages import Html, Section
 
 
 def css_colour(css: str) -> np.ndarray:

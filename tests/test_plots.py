@@ -15,15 +15,16 @@ from scipy import stats
 from scipy.special import ndtr
 
 import small
-from scrollmt import Categorical, Event, Forecaster, Gaussian, Windowing, at_lead, pages, plots
-from scrollmt.committee import project
+from scrollmt import Categorical, Event, Forecaster, Gaussian, Windowing, at_lead, plots
+from scrollmt._fitting.members import project
+from scrollmt.laws.transformed import TransformedLaw
 from scrollmt.likelihoods import CensoredLaw, CountLaw, StudentTLaw
 from scrollmt.plots import canvas
 from scrollmt.predictive import CategoricalLaw, EventLaw, GaussianLaw, OrdinalLaw
+from scrollmt.report import pages
 from scrollmt.scores import coverage, nll
 from scrollmt.scores import pit as pit_of
 from scrollmt.transforms import Transform
-from scrollmt.units import TransformedLaw
 
 EVENT = EventLaw(np.log([[0.5, 0.5]]))
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from helpers import N, as_data, flat, small_data, small_model, unguarded
+from scrollmt._fitting.batches import features_of
+from scrollmt._fitting.selection import Selection, train
 from scrollmt.backbone import PAPER_BACKBONES, Dense
-from scrollmt.batches import features_of
 from scrollmt.fit import Schedule
 from scrollmt.heads import AbstractHead, Gaussian
 from scrollmt.objective import Data, backbone_penalty, composed, composed_objective, mean_nll
-from scrollmt.portfolio import Selection, train
 from scrollmt.presets import DEFAULT, PAPER, QUICK, Architecture, Candidate, Preset, get_preset
 
 TANH = Architecture((4,), "tanh", bias=True, norm=True)

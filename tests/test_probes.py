@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 from scipy.special import log_softmax
 
-from scrollmt.arms.composition import FROZEN_PRECISIONS
 from scrollmt.backbone import PAPER_WIDTH
+from scrollmt.paper.arms.composition import FROZEN_PRECISIONS
 from scrollmt.paper.jobs import execute, make_job
 from scrollmt.paper.probes import ce_bias, corpus, coupling, equivariance, joint, precision
 from scrollmt.paper.problems import Problem, problem

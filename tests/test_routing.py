@@ -21,12 +21,12 @@ from helpers import (
     small_data,
     small_model,
 )
+from scrollmt._numerics.normal import inverse_root
 from scrollmt.backbone import Dense
 from scrollmt.couplings import Coupling
 from scrollmt.fit import Schedule, fit, stack
 from scrollmt.heads import Gaussian
 from scrollmt.model import Model, Task
-from scrollmt.numerics import inverse_root
 from scrollmt.objective import Data, composed, shared_cavity, validation_nll
 from scrollmt.routing import (
     Bound,

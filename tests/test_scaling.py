@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from scrollmt import Gaussian
+from scrollmt._data.reading import Rows, read_rows
+from scrollmt._data.scaling import Scales
 from scrollmt.heads import AbstractHead
-from scrollmt.intake import Rows, read_rows
-from scrollmt.scaling import Scales
 from small import STATE, TASKS, windows
 from test_intake import messages
 

@@ -8,9 +8,9 @@ import pandas as pd
 import polars as pl
 import pytest
 
+from scrollmt._data.series import read_series
 from scrollmt.inputs import calendar
 from scrollmt.observables import at_lead
-from scrollmt.series import read_series
 from scrollmt.windows import Recipe, Windowing
 
 # Clocks in Berlin go forward in this span.

@@ -26,13 +26,13 @@ from safetensors.numpy import load_file, save_file
 from sklearn.base import clone
 
 from scrollmt import Categorical, Forecaster, Gaussian, Ordinal, load, rescale_task
+from scrollmt._io.store import ModelFolderError, folder, parts
+from scrollmt._io.store.beliefs import choices_from_json, choices_to_json
+from scrollmt._io.store.custom import fields_of, from_fields, read_classes
 from scrollmt.backbone import Dense
 from scrollmt.beliefs import BELIEFS, Choices, Diag, LowRank
 from scrollmt.model import Model, Task, build
 from scrollmt.presets import DEFAULT, PAPER, Preset
-from scrollmt.store import ModelFolderError, folder, parts
-from scrollmt.store.beliefs import choices_from_json, choices_to_json
-from scrollmt.store.custom import fields_of, from_fields, read_classes
 from small import STATE, TASKS, TINY, assert_same, numbers, tables, tiny, windows
 
 NEW, NEW_Y = windows(13, seed=1)
@@ -399,7 +399,7 @@ def test_a_killed_save_leaves_no_half_folder(tmp_path: Path) -> None:
         import os, signal, sys
         from pathlib import Path
         import numpy as np
-        from scrollmt.store import folder
+        from scrollmt._io.store import folder
 
         def die(*_, **__):
             os.kill(os.getpid(), signal.SIGKILL)
@@ -671,7 +671,7 @@ def test_only_regular_files_are_read(copied: Path, name: str) -> None:
 PEAK = """
 import resource, sys
 from scrollmt import load
-from scrollmt.store import ModelFolderError
+from scrollmt._io.store import ModelFolderError
 
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from printed import SEEDS, as_printed, on_all_backbones, run
-from scrollmt.arms.composition import FROZEN_PRECISIONS
 from scrollmt.paper import published
+from scrollmt.paper.arms.composition import FROZEN_PRECISIONS
 from scrollmt.paper.probes import corpus, coupling, equivariance, precision
 from scrollmt.paper.problems import read_id
 from scrollmt.paper.protocol import PROTOCOL

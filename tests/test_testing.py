@@ -12,10 +12,10 @@ from jaxtyping import Array, Float
 from helpers import HEADS
 from scrollmt.heads import AbstractHead, AbstractQuadrature, Gaussian
 from scrollmt.laws import HeadLaw
+from scrollmt.laws.transformed import TransformedLaw
 from scrollmt.predictive import GaussianLaw, Law
 from scrollmt.testing import check_head
 from scrollmt.transforms import Transform
-from scrollmt.units import TransformedLaw
 
 
 @pytest.mark.parametrize("name", HEADS)

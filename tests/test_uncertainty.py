@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from scrollmt.uncertainty import error_of_mean, interval, left_out, stretches
+from scrollmt._scoring.uncertainty import error_of_mean, interval, left_out, stretches
 
 
 def test_each_label_is_left_out_once_and_with_its_neighbours() -> None:

@@ -11,11 +11,11 @@ import polars as pl
 import pytest
 
 from helpers import unguarded
-from scrollmt.cutting import tasks_of
+from scrollmt._data.cutting import tasks_of
+from scrollmt._data.series import fill_gaps, read_series
 from scrollmt.heads import Event, Gaussian, Ordinal
 from scrollmt.inputs import Input, calendar, current, lags, one_hot
 from scrollmt.observables import Bands, Observable, at_lead, over_window
-from scrollmt.series import fill_gaps, read_series
 from scrollmt.windows import Recipe, Windowing, Windows
 from scrollmt.windows.origins import MOST_WINDOWS, rows_between_known_phases
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import jax
 
-from scrollmt.arms import ARMS
-from scrollmt.arms.base import ArmT
+from scrollmt.paper.arms import ARMS
+from scrollmt.paper.arms.base import ArmT
 from scrollmt.paper.jobs import Job, Outcome, execute, make_job
 from scrollmt.paper.protocol import Protocol
 

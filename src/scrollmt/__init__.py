@@ -9,13 +9,13 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scrollmt.answers import tidy
     from scrollmt.backtests import Backtest, backtest
     from scrollmt.forecaster import Forecaster, load
-    from scrollmt.frozen import frozen
     from scrollmt.heads import Categorical, Event, Gaussian, Ordinal
     from scrollmt.inputs import calendar, current, lags, one_hot
-    from scrollmt.joint import JointLaw
+    from scrollmt.laws.frozen import frozen
+    from scrollmt.laws.joint import JointLaw
+    from scrollmt.laws.transformed import TransformedLaw, original_units
     from scrollmt.likelihoods import Censored, Count, Poisson, StudentT
     from scrollmt.model import Model, rescale_task
     from scrollmt.objective import composed, data_terms, shared_cavity
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from scrollmt.predictive import EventLaw, GaussianLaw, OrdinalLaw, mix
     from scrollmt.presets import Preset
     from scrollmt.splits import chronological_split, random_split, rolling_origins
-    from scrollmt.units import TransformedLaw, original_units
     from scrollmt.windows import Windowing
+    from scrollmt.windows.answers import tidy
 
     __version__: str
 
@@ -70,13 +70,13 @@ __all__ = [
 
 # The same as above, for the run of the program; a test compares the two.
 _NAMES_BY_MODULE = {
-    "answers": ("tidy",),
     "backtests": ("Backtest", "backtest"),
     "forecaster": ("Forecaster", "load"),
-    "frozen": ("frozen",),
     "heads": ("Categorical", "Event", "Gaussian", "Ordinal"),
     "inputs": ("calendar", "current", "lags", "one_hot"),
-    "joint": ("JointLaw",),
+    "laws.frozen": ("frozen",),
+    "laws.joint": ("JointLaw",),
+    "laws.transformed": ("TransformedLaw", "original_units"),
     "likelihoods": ("Censored", "Count", "Poisson", "StudentT"),
     "model": ("Model", "rescale_task"),
     "objective": ("composed", "data_terms", "shared_cavity"),
@@ -84,9 +84,11 @@ _NAMES_BY_MODULE = {
     "predictive": ("EventLaw", "GaussianLaw", "OrdinalLaw", "mix"),
     "presets": ("Preset",),
     "splits": ("chronological_split", "random_split", "rolling_origins"),
-    "units": ("TransformedLaw", "original_units"),
     "windows": ("Windowing",),
+    "windows.answers": ("tidy",),
 }
+# Modules that version 0.1 documents under other names; each warns when it is imported.
+__path__ = [*__path__, *(f"{folder}/_moved" for folder in __path__)]
 _MODULE_OF = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
 
 

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from scrollmt.cutting import Question
+from scrollmt._data.cutting import Question
+from scrollmt._data.series import duration
 from scrollmt.laws import NumberLaw
 from scrollmt.observables import Bands, Condition, Value
 from scrollmt.predictive import DiscreteLaw, Law
-from scrollmt.series import duration
 from scrollmt.windows import Windows
 
 # Beyond this two answers lead to different decisions.

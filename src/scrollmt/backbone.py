@@ -326,7 +326,7 @@ class Dense(eqx.Module):
         thin = len(self.weights) == 1 and self.biases is None
         if thin and jax.default_backend() == "gpu":
             # The kernel is written in an experimental part of JAX, which no CPU has to load.
-            from scrollmt import fused
+            from scrollmt._fitting import fused
 
             if fused.pays(x, linear, square, roots):
                 act, eps = ACTIVATIONS[self.activation], LAYER_NORM_EPS if self.norm else None

@@ -23,12 +23,12 @@ import numpy as np
 import pandas as pd
 from sklearn.base import clone
 
+from scrollmt._data.holdout import Ready
+from scrollmt._fitting.selection import Selection, joined
 from scrollmt.forecaster import Forecaster
 from scrollmt.objective import Data
-from scrollmt.portfolio import Selection, joined
 from scrollmt.presets import get_preset
 from scrollmt.splits import Split
-from scrollmt.training import Ready
 from scrollmt.windows import Embargo, Windows
 
 _KEYS = ["task", "metric"]

@@ -32,9 +32,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from scrollmt.arguments import is_whole, shown
+from scrollmt._io.arguments import is_whole, shown
+from scrollmt._numerics.normal import LOG_SQRT_2PI, inverse_root, normal_energy
 from scrollmt.backbone import constant_row, unit_draw
-from scrollmt.numerics import LOG_SQRT_2PI, inverse_root, normal_energy
 
 PAPER_COV_FLOOR = 1e-4
 

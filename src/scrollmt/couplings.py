@@ -34,7 +34,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from scrollmt.heads import AbstractHead, Gaussian
-from scrollmt.joint import JointLaw
+from scrollmt.laws.joint import JointLaw
 
 Groups = tuple[tuple[str, ...], ...]
 

@@ -13,7 +13,7 @@ The outputs of a task are named after it and are the arguments of its law:
 
 with M members; the others are mixed as `predict` does. X and all outputs are float64. Inputs are
 standardised and outputs brought to your units in float64, and what is between runs in the precision
-of the fit, as in `predict`. Bucket masses take the same way as in `scrollmt.numerics`, over Mills
+of the fit, as in `predict`. Bucket masses take the same way as in `_numerics.normal`, over Mills
 ratios: `1 + erf`, which ONNX offers, has no correct digit left in float32 from -5.5 sd on.
 
 The graph checks nothing: missing inputs give NaN, and columns stand in the order of the fit.
@@ -33,12 +33,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from scrollmt._io.atomic import refuse_existing, replacing
+from scrollmt._numerics.normal import LOG_SQRT_2PI, MILLS_CENTRE, mills_series, narrow_bucket
 from scrollmt.backbone import LAYER_NORM_EPS, Dense
 from scrollmt.beliefs import AbstractBelief
 from scrollmt.forecaster import Forecaster
 from scrollmt.heads import PROBIT_BASE_SCALE, AbstractProbit, Categorical
 from scrollmt.laws import LatentLaw, RealLaw
-from scrollmt.numerics import LOG_SQRT_2PI, MILLS_CENTRE, mills_series, narrow_bucket
 
 try:
     import onnx

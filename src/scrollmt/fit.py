@@ -25,9 +25,8 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Key
 
-from scrollmt.budget import cut, live_bytes, make_room, pays
-from scrollmt.objective import Data, validation_nll
-from scrollmt.program import (
+from scrollmt._fitting.memory import cut, live_bytes, make_room, pays
+from scrollmt._fitting.step import (
     INTERRUPTED,
     RUNNING,
     STOP_REASONS,
@@ -46,7 +45,8 @@ from scrollmt.program import (
     finish,
     start,
 )
-from scrollmt.vectors import Tree, template_of
+from scrollmt._fitting.vectors import Tree, template_of
+from scrollmt.objective import Data, validation_nll
 
 __all__ = [
     "STOP_REASONS",

@@ -20,28 +20,30 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 import pandas as pd
 from sklearn.exceptions import NotFittedError
 
-from scrollmt import agreement, committee, evaluation, intake, judging, store, training
+from scrollmt import agreement
+from scrollmt._data import holdout, reading
+from scrollmt._fitting import members
+from scrollmt._fitting.batches import Factory
+from scrollmt._fitting.progress import ProgressLine
+from scrollmt._fitting.selection import Selection, joined, train
+from scrollmt._io import settings, store
+from scrollmt._io.sklearn import AbstractEstimator
+from scrollmt._scoring import evaluation, judging
 from scrollmt.adapters import columns_of
-from scrollmt.answers import Forecast
-from scrollmt.batches import Factory
 from scrollmt.beliefs import Choices
 from scrollmt.couplings import read_groups
 from scrollmt.heads import AbstractHead
-from scrollmt.joint import Laws
+from scrollmt.laws.joint import Laws
 from scrollmt.model import Backbone
 from scrollmt.objective import Data
-from scrollmt.portfolio import Selection, joined, train
 from scrollmt.presets import Preset, get_preset
-from scrollmt.progress import ProgressLine
-from scrollmt.settings import read_heads, read_optimizer, read_seeds, warn_of_shared_start
-from scrollmt.sklearn_api import AbstractEstimator
 from scrollmt.windows import Recipe, Windows
+from scrollmt.windows.answers import Forecast
 
 
 class Forecaster(AbstractEstimator):
@@ -183,7 +185,7 @@ class Forecaster(AbstractEstimator):
         column a task. An interrupt from the keyboard keeps the best model so far and raises.
         """
         seeds = self._seeds()
-        warn_of_shared_start(self.backbone, len(seeds))
+        settings.warn_of_shared_start(self.backbone, len(seeds))
         ready = self._ready(X, Y, sample_weight)
         everything = ready.everything if self.refit else None
         selections = self._train(ready.train, ready.valid, seeds, ready.nats, everything)
@@ -191,16 +193,16 @@ class Forecaster(AbstractEstimator):
 
     def _settings(self) -> tuple[dict[str, AbstractHead], Preset, Backbone | Factory | None]:
         """Heads, preset and a backbone of the user's own, in JAX's current precision."""
-        heads = {name: training.in_current_precision(head) for name, head in self._heads().items()}
+        heads = {name: holdout.in_current_precision(head) for name, head in self._heads().items()}
         preset = get_preset(self.preset).with_schedule(self.steps, self.patience)
         if isinstance(self.backbone, str):
             return heads, preset.with_backbone(self.backbone), None
-        return heads, preset, training.in_current_precision(self.backbone)
+        return heads, preset, holdout.in_current_precision(self.backbone)
 
-    def _ready(self, X: Any, Y: Any, sample_weight: Any) -> training.Ready:
+    def _ready(self, X: Any, Y: Any, sample_weight: Any) -> holdout.Ready:
         """The training and the validation part, read and checked."""
         heads, preset, _ = self._settings()
-        return training.ready(
+        return holdout.ready(
             (X, Y, sample_weight),
             self.validation,
             heads,
@@ -232,14 +234,14 @@ class Forecaster(AbstractEstimator):
                 valid=judged,
                 keys=[jax.random.key(seed) for seed in seeds],
                 backbone=backbone,
-                optimizer=read_optimizer(self.optimizer),
+                optimizer=settings.read_optimizer(self.optimizer),
                 everything=everything,
                 report=progress,
             )
         finally:
             progress.close()
 
-    def _settle(self, ready: training.Ready, chosen: Selection) -> Forecaster:
+    def _settle(self, ready: holdout.Ready, chosen: Selection) -> Forecaster:
         """Take over what was learned."""
         history = chosen.history.astype({c: float for c in chosen.history if c != "step"})
         self.tasks_ = self._heads()
@@ -257,7 +259,7 @@ class Forecaster(AbstractEstimator):
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
         x = self.scales_.inputs(ready.judged.x)
-        laws = committee.laws(self.tasks_, chosen.validated, self.committee_, self.scales_, x)
+        laws = members.laws(self.tasks_, chosen.validated, self.committee_, self.scales_, x)
         self.validation_nll_ = judging.total_nll(ready.judged, laws)
         self.references_ = ready.references
         judging.warn_of_outliers(self, ready, laws)
@@ -363,23 +365,23 @@ class Forecaster(AbstractEstimator):
             raise NotFittedError("this Forecaster is not fitted yet; call fit(X, Y) first")
 
     def _heads(self) -> dict[str, AbstractHead]:
-        return read_heads(self.tasks, self.belief)
+        return settings.read_heads(self.tasks, self.belief)
 
     def _seeds(self) -> list[int]:
-        return read_seeds(self.seed, self.ensemble, self.seeds)
+        return settings.read_seeds(self.seed, self.ensemble, self.seeds)
 
     def _read(self, X: Any) -> tuple[np.ndarray, list[str] | None]:
         """Inputs (N, D) with the columns of the fit, and their names."""
-        values, names = intake.read_inputs(X)
+        values, names = reading.read_inputs(X)
         known = list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None
-        return intake.check_columns(values, names, self.n_features_in_, known), known
+        return reading.check_columns(values, names, self.n_features_in_, known), known
 
     def _inputs(self, X: Any) -> np.ndarray:
         values, names = self._read(X)
         return self.scales_.inputs(values, names=names)
 
     def _laws(self, x: np.ndarray) -> Laws:
-        return committee.laws(self.tasks_, self.members_, self.committee_, self.scales_, x)
+        return members.laws(self.tasks_, self.members_, self.committee_, self.scales_, x)
 
 
 def load(
@@ -387,7 +389,7 @@ def load(
     *,
     backbone: Backbone | Factory | None = None,
     heads: Mapping[str, AbstractHead] | None = None,
-    custom: Sequence[type[eqx.Module]] = (),
+    custom: Sequence[type] = (),
 ) -> Forecaster:
     """A fitted `Forecaster` from the folder that `save` wrote; predictions are bit-identical.
 

@@ -22,9 +22,11 @@ from jaxtyping import Array, Float, Int
 from scipy.optimize import minimize
 from scipy.special import ndtri
 
-from scrollmt.labels import count_and_texts, read_classes, read_texts
+from scrollmt._data.labels import count_and_texts, read_classes, read_texts
+from scrollmt._numerics.normal import LOG_SQRT_2PI, log_bucket_mass
+from scrollmt._numerics.quadrature import log_expected as log_expected
+from scrollmt._numerics.weighted import weighted_moments
 from scrollmt.laws import HeadLaw
-from scrollmt.numerics import LOG_SQRT_2PI, log_bucket_mass
 from scrollmt.predictive import (
     CategoricalLaw,
     EventLaw,
@@ -33,8 +35,6 @@ from scrollmt.predictive import (
     OrdinalLaw,
     real_labels,
 )
-from scrollmt.quadrature import log_expected
-from scrollmt.weighted import weighted_moments
 
 PROBIT_BASE_SCALE = 1.005
 _PIECE = 4**8
@@ -115,7 +115,7 @@ class AbstractHead(eqx.Module):
 class AbstractQuadrature(AbstractHead):
     """A head that is known by its likelihood alone; the belief is integrated out numerically.
 
-    See `scrollmt.quadrature` for what that asks of `log_likelihood`.
+    See `scrollmt._numerics.quadrature` for what that asks of `log_likelihood`.
     """
 
     @abc.abstractmethod

@@ -22,8 +22,8 @@ from typing import Any, final
 import numpy as np
 import pandas as pd
 
-from scrollmt.arguments import is_whole, read_list, shown
-from scrollmt.series import Series
+from scrollmt._data.series import Series
+from scrollmt._io.arguments import is_whole, read_list, shown
 from scrollmt.transforms import Transform, Transformable
 
 # What is done with a category that is none of the known ones.

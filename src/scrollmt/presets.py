@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from jaxtyping import PRNGKeyArray
 
-from scrollmt.arguments import check_number, check_type, check_whole, shown
+from scrollmt._io.arguments import check_number, check_type, check_whole, shown
 from scrollmt.backbone import PAPER_BACKBONES, PAPER_WIDTH, Dense
 from scrollmt.beliefs import NARROW, PAPER_COV_FLOOR, Start
 from scrollmt.fit import Schedule

@@ -22,11 +22,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from scrollmt._numerics.normal import LOG_SQRT_2PI, inverse_root, normal_energy
 from scrollmt.beliefs import NARROW, AbstractBelief, Point, Rows, Start
 from scrollmt.couplings import Coupling
 from scrollmt.heads import AbstractHead, Gaussian
 from scrollmt.model import AbstractModel, Backbone, Model, Task
-from scrollmt.numerics import LOG_SQRT_2PI, inverse_root, normal_energy
 from scrollmt.objective import Data, data_terms, prior_term
 
 

@@ -28,16 +28,16 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 from scipy.special import logsumexp
 
+from scrollmt._data.reading import read_rows
+from scrollmt._data.scaling import Scales
+from scrollmt._io.store.parts import heads_from_parts, heads_to_parts
+from scrollmt._scoring.evaluation import Scored, evaluate
+from scrollmt._scoring.references import Reference, learned
 from scrollmt.beliefs import Diag, Point
-from scrollmt.evaluation import Scored, evaluate
 from scrollmt.heads import AbstractHead
-from scrollmt.intake import read_rows
 from scrollmt.model import Model, Task
 from scrollmt.objective import Data, data_terms
 from scrollmt.predictive import mix
-from scrollmt.references import Reference, learned
-from scrollmt.scaling import Scales
-from scrollmt.store.parts import heads_from_parts, heads_to_parts
 
 _FEATURES = 3
 

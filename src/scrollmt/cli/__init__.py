@@ -245,7 +245,7 @@ def demo(
     json: Json = False,
 ) -> None:
     """Draw stochastic Lorenz-63, fit the default, compare with the simulator's own law."""
-    from scrollmt import demo as job
+    from scrollmt.cli import demonstration as job
 
     result = job.run(out, seed=seed, windows=windows)
     if json:

@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from scrollmt._data.cutting import build_inputs, dropped_table, filled_numbers
+from scrollmt._data.series import read_series
 from scrollmt._io import atomic
 from scrollmt._io.reading import read_bounded
 from scrollmt.cli import tables
@@ -26,9 +28,7 @@ from scrollmt.cli.asking import Targets
 from scrollmt.cli.config import Config, Source, parse_config
 from scrollmt.cli.data import Part, labelled_part, table_split
 from scrollmt.cli.shell import Problem, about, note, plain
-from scrollmt.cutting import build_inputs, dropped_table, filled_numbers
 from scrollmt.forecaster import Forecaster, load
-from scrollmt.series import read_series
 from scrollmt.windows import Recipe, Windows
 
 CONFIG, FACTS = "config.toml", "fit.json"

@@ -10,11 +10,11 @@ from typing import Any
 import pandas as pd
 
 from scrollmt._io import atomic
-from scrollmt.arms import get_arm
 from scrollmt.backbone import PAPER_BACKBONES
 from scrollmt.cli.shell import Problem, emit, say, show
 from scrollmt.paper import archive, ledger, main_page, published, report
 from scrollmt.paper.arena import compute
+from scrollmt.paper.arms import get_arm
 from scrollmt.paper.jobs import Job, make_job
 from scrollmt.paper.probes import default, oracle
 from scrollmt.paper.probes.registry import ALONE

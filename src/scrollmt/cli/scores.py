@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from scrollmt import evaluation
+from scrollmt._scoring import evaluation
+from scrollmt._scoring.references import NAMES
 from scrollmt.cli.shell import say, show
-from scrollmt.references import NAMES
 
 # Column titles by metric, in tables that fit beside each other's tasks.
 _LOG_SCORES = {

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import typer
 
+from scrollmt._data.series import fill_gaps
 from scrollmt.cli import drafts, guessing, tables, times
 from scrollmt.cli.config import ONE_DAY, STANDARD_STREAM, Source, read_source
 from scrollmt.cli.data import Prepared
@@ -27,7 +28,6 @@ from scrollmt.cli.schema import Section
 from scrollmt.cli.shell import KeyProblem, Problem, say
 from scrollmt.cli.tables import Loaded
 from scrollmt.cli.trials import SIZES, Trial, learnable, long_enough
-from scrollmt.series import fill_gaps
 
 _FILL_LIMIT = 3
 # Shares of the windows that inputs beside the asked column may cost by their missing values.

@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 import typer
 
-from scrollmt.answers import tidy
 from scrollmt.cli import models, tables
 from scrollmt.cli.config import STANDARD_STREAM, read_config
 from scrollmt.cli.data import Part, Prepared, prepare
@@ -27,6 +26,7 @@ from scrollmt.cli.shell import (
 )
 from scrollmt.forecaster import Forecaster
 from scrollmt.windows import Windows
+from scrollmt.windows.answers import tidy
 
 
 def fit(

@@ -37,6 +37,7 @@ from jaxtyping import Array, Float, Int, Key
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 
+from scrollmt._numerics.normal import log_bucket_mass
 from scrollmt.corpora.base import (
     CLASSES,
     LOG_2PI,
@@ -51,7 +52,6 @@ from scrollmt.corpora.base import (
     quartile_classes,
     steps_in,
 )
-from scrollmt.numerics import log_bucket_mass
 from scrollmt.observables import Observable, at_lead
 
 STEP = 0.005

@@ -33,6 +33,7 @@ from jaxtyping import Array, Float, Int, Key
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
+from scrollmt._numerics.normal import log_bucket_mass
 from scrollmt.corpora.base import (
     CLASSES,
     Corpus,
@@ -46,7 +47,6 @@ from scrollmt.corpora.base import (
     quartile_classes,
     steps_in,
 )
-from scrollmt.numerics import log_bucket_mass
 from scrollmt.observables import Observable, at_lead, over_window
 
 STEP = 0.01

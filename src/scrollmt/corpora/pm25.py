@@ -8,7 +8,7 @@ At 23:00 of each day (history = lead = stride = 24 hours) the paper asks
 
 from 36 inputs: 24 lags of log(1 + PM2.5), six weather values, four wind indicators and the month's
 sine and cosine. X is (N, 36); N = 1,680 with ``gaps="paper"``, 1,671 with ``gaps="strict"``. The
-paper's words fit the strict rule, its count the other one (see ``scrollmt.series`` for both).
+paper's words fit the strict rule, its count the other one (see ``scrollmt._data.series`` for both).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from pathlib import Path
 import pandas as pd
 import pooch  # type: ignore[import-untyped]
 
+from scrollmt._data.series import GapRule
 from scrollmt._io.atomic import replacing
 from scrollmt.inputs import calendar, current, lags, one_hot
 from scrollmt.observables import Observable, at_lead, over_window
-from scrollmt.series import GapRule
 from scrollmt.windows import Windowing, Windows
 
 FILE = "PRSA_data_2010.1.1-2014.12.31.csv"

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int, PRNGKeyArray
 
-from scrollmt.arguments import is_whole, shown
+from scrollmt._io.arguments import is_whole, shown
 
 Vector = Float[np.ndarray, " N"]
 IntVector = Int[np.ndarray, " N"]

@@ -16,8 +16,8 @@ import pandas as pd
 from jaxtyping import Array, PRNGKeyArray
 from scipy.special import logsumexp
 
+from scrollmt._numerics.normal import padded_size
 from scrollmt.laws.base import Law, Numbers, Vector
-from scrollmt.numerics import padded_size
 
 
 @runtime_checkable

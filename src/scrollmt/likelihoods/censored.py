@@ -27,10 +27,10 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from scipy.special import log_ndtr, ndtr
 
+from scrollmt._numerics.normal import log_bucket_mass
 from scrollmt.heads import AbstractHead, Gaussian, mean_and_sd
 from scrollmt.laws import RealLaw, Vector
 from scrollmt.laws.real import Atoms
-from scrollmt.numerics import log_bucket_mass
 from scrollmt.predictive import GaussianLaw, Numbers, mix, real_labels
 
 Bounds = Float[np.ndarray, "N 2"]

@@ -29,12 +29,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from scrollmt._numerics.normal import LOG_SQRT_2PI
+from scrollmt._numerics.quadrature import log_expected
+from scrollmt._numerics.special import exp_rest, stirling_error
 from scrollmt.heads import AbstractQuadrature
 from scrollmt.likelihoods.count_law import CountLaw
-from scrollmt.numerics import LOG_SQRT_2PI
 from scrollmt.predictive import real_labels
-from scrollmt.quadrature import log_expected
-from scrollmt.special import exp_rest, stirling_error
 
 __all__ = ["Count", "CountLaw", "Poisson"]
 

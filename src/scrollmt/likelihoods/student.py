@@ -31,13 +31,13 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from scipy.optimize.elementwise import find_root
 from scipy.special import gammaln, log_ndtr, logsumexp, ndtr, ndtri
 
+from scrollmt._numerics.normal import LOG_SQRT_2PI
+from scrollmt._numerics.special import exp_rest, stirling_error
+from scrollmt._numerics.weighted import weighted_quantiles
 from scrollmt.heads import AbstractHead, mean_and_sd
 from scrollmt.laws import Members, Vector
 from scrollmt.laws.latent import LatentLaw, parts
-from scrollmt.numerics import LOG_SQRT_2PI
 from scrollmt.predictive import Numbers, real_labels
-from scrollmt.special import exp_rest, stirling_error
-from scrollmt.weighted import weighted_quantiles
 
 # With these nodes the error is below 1e-6 nats for 2 < df <= 300, labels up to 10^12 scales out and
 # belief variances up to 10^6 squared scales (tests/test_extra_heads.py).

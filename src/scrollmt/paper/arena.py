@@ -27,7 +27,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from scrollmt.budget import cores
+from scrollmt._fitting.memory import cores
 from scrollmt.paper import engines
 from scrollmt.paper.engines import Execute, Finished
 from scrollmt.paper.jobs import Job, Outcome, environment, modules_of

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from scrollmt.arms import ARMS
+from scrollmt.paper.arms import ARMS
 from scrollmt.paper.layout import Cell, Column, Row, Table
 from scrollmt.paper.statistics import Better, estimate, marks
 from scrollmt.paper.tables import NOTES, select

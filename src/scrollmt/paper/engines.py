@@ -27,7 +27,7 @@ from concurrent.futures import (
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
 
-from scrollmt.budget import cores
+from scrollmt._fitting.memory import cores
 from scrollmt.paper import cluster
 from scrollmt.paper.cluster import SchedulerLost
 from scrollmt.paper.jobs import Job, Outcome

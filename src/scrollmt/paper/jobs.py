@@ -21,21 +21,21 @@ import numpy as np
 from jaxtyping import Array
 
 import scrollmt.paper.probes.all  # noqa: F401
-from scrollmt.arms import ARMS, Arm, Fold, Forecasts, OwnArm, get_arm
-from scrollmt.arms.base import Heads, map_runs, module_of, one_run
-from scrollmt.arms.ensembles import MEMBER_STRIDE
+from scrollmt._data.reading import read_rows
+from scrollmt._data.scaling import Scales
 from scrollmt.backbone import PAPER_WIDTH, paper_backbone
 from scrollmt.fit import Fits, fit, stack
-from scrollmt.intake import read_rows
 from scrollmt.model import Model, build, start_keys
 from scrollmt.objective import Data
+from scrollmt.paper.arms import ARMS, Arm, Fold, Forecasts, OwnArm, get_arm
+from scrollmt.paper.arms.base import Heads, map_runs, module_of, one_run
+from scrollmt.paper.arms.ensembles import MEMBER_STRIDE
 from scrollmt.paper.probes.registry import PREFIX, PROBES, SETTINGS
 from scrollmt.paper.problems import Problem, problem, read_id, true_var
 from scrollmt.paper.protocol import PROTOCOL, Protocol
 from scrollmt.paper.scoring import check_laws
 from scrollmt.paper.sources import SOURCES
 from scrollmt.predictive import Law, mix
-from scrollmt.scaling import Scales
 
 Row = dict[str, Any]
 

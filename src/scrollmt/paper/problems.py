@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from scrollmt.arms import questions
 from scrollmt.corpora import lorenz63, ou, pm25
 from scrollmt.corpora.base import Corpus
+from scrollmt.paper.arms import questions
 from scrollmt.paper.protocol import ORIGINS, Protocol
 from scrollmt.paper.scoring import PAPER
 from scrollmt.paper.sources import SOURCES, Asked, Labelled, Source, register_corpus

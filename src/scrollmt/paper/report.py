@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from scrollmt import pages
-from scrollmt.pages import Html, Section
 from scrollmt.paper import explained, figures, ledger, main_page, published
 from scrollmt.paper.archive import ArrayKey
 from scrollmt.paper.figures import CLOUD, LORENZ, OU, Columns
@@ -20,6 +18,8 @@ from scrollmt.paper.main_page import OWN_NAMES
 from scrollmt.paper.probes.default import NAME as DEFAULT
 from scrollmt.paper.published import NOT_IN_BODY
 from scrollmt.paper.tables import arm_seconds, full_table, main_table, select
+from scrollmt.report import pages
+from scrollmt.report.pages import Html, Section
 
 Arrays = Mapping[ArrayKey, np.ndarray]
 CORPUS_FACTS = "probe-corpus"

@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 from sklearn.base import clone
 
-from scrollmt import intake, judging, training
+from scrollmt._data import holdout, reading
+from scrollmt._scoring import judging
 from scrollmt.forecaster import Forecaster
 from scrollmt.plots import canvas
 from scrollmt.scores import nll
@@ -39,11 +40,11 @@ def compare_alone(model: Forecaster, fitted_on: Any, test: Any) -> pd.DataFrame:
     X, Y, weight = _three(fitted_on)
     validation = model.validation
     if isinstance(X, Windows):
-        X, Y, weight, validation, *_ = training.hand_over(X, Y, weight, validation)
+        X, Y, weight, validation, *_ = holdout.hand_over(X, Y, weight, validation)
     elif isinstance(validation, Windows):
         validation = validation.X_frame(), validation.Y
-    x, _ = intake.read_inputs(X)
-    weights = intake.read_weights(weight, list(model.tasks_), len(x))
+    x, _ = reading.read_inputs(X)
+    weights = reading.read_weights(weight, list(model.tasks_), len(x))
     rows, laws = judging.labelled(model, *_three(test))
     table = {}
     for name, head in model.tasks_.items():

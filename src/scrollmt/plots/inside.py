@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 import numpy as np
 
+from scrollmt._fitting.members import project
 from scrollmt.beliefs import Point
-from scrollmt.committee import project
 from scrollmt.forecaster import Forecaster
 from scrollmt.laws import RealLaw
 from scrollmt.plots import canvas

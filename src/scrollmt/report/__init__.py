@@ -13,14 +13,13 @@ from typing import Any
 
 import pandas as pd
 
-from scrollmt import pages
 from scrollmt._io.atomic import refuse_existing
 from scrollmt.forecaster import Forecaster
-from scrollmt.pages import Section
-from scrollmt.report import agreeing, gallery, leads
+from scrollmt.report import agreeing, gallery, leads, pages
 from scrollmt.report.card import model_card
 from scrollmt.report.evidence import gather
 from scrollmt.report.groups import groups
+from scrollmt.report.pages import Section
 
 __all__ = ["write_report"]
 

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from scrollmt import agreement, pages, plots
+from scrollmt import agreement, plots
 from scrollmt.agreement import FAR, Agreement
-from scrollmt.pages import Html, Section
+from scrollmt.report import pages
 from scrollmt.report.evidence import Evidence
 from scrollmt.report.gallery import CLOUD, WORST, when
 from scrollmt.report.groups import Group, ahead
+from scrollmt.report.pages import Html, Section
 
 NOTE = (
     "Every question has a law of its own. An event or a band asks about a quantity that a value "

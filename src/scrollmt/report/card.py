@@ -8,15 +8,16 @@ from importlib.metadata import version
 import numpy as np
 import pandas as pd
 
-from scrollmt import evaluation, pages, references
+from scrollmt._data.series import duration
+from scrollmt._scoring import evaluation, references
 from scrollmt.beliefs import BELIEFS, AbstractBelief, Diag, Full, LowRank, Point
-from scrollmt.pages import Html
 from scrollmt.predictive import DiscreteLaw
 from scrollmt.presets import get_preset
+from scrollmt.report import pages
 from scrollmt.report.evidence import LEVEL, Evidence, out_of_range, score_table
 from scrollmt.report.groups import ahead, groups
+from scrollmt.report.pages import Html
 from scrollmt.report.verdict import Verdict, judge
-from scrollmt.series import duration
 
 SCORES = {
     "nll": "negative log score, nats",

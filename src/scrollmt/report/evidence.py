@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from scrollmt import judging
+from scrollmt._data.scaling import FAR_OUT
+from scrollmt._scoring import judging
+from scrollmt._scoring.evaluation import Scored
+from scrollmt._scoring.uncertainty import FEWEST_STRETCHES, interval, left_out, stretches
 from scrollmt.beliefs import AbstractBelief
-from scrollmt.evaluation import Scored
 from scrollmt.forecaster import Forecaster
 from scrollmt.laws import NumberLaw
+from scrollmt.laws.transformed import original_units
 from scrollmt.observables import Bands, Observable, Value
 from scrollmt.predictive import DiscreteLaw, Law
-from scrollmt.scaling import FAR_OUT
-from scrollmt.uncertainty import FEWEST_STRETCHES, interval, left_out, stretches
-from scrollmt.units import original_units
 from scrollmt.windows import Recipe, Windows
 
 LEVEL = 0.9

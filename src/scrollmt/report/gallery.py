@@ -7,14 +7,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
-from scrollmt import pages, plots, scores
+from scrollmt import plots, scores
 from scrollmt.beliefs import Point
 from scrollmt.laws import NumberLaw, RealLaw
-from scrollmt.pages import Html, Section
 from scrollmt.plots.canvas import words
 from scrollmt.predictive import DiscreteLaw, Law, OrderedLaw
+from scrollmt.report import pages
 from scrollmt.report.evidence import Evidence
 from scrollmt.report.groups import Group
+from scrollmt.report.pages import Html, Section
 
 NEWEST = 60
 CLOUD = 400

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scrollmt._data.series import duration
 from scrollmt.report.evidence import Evidence
-from scrollmt.series import duration
 
 # So many leads of a question stand for all: the shortest, the longest and one between.
 SHOWN = 3

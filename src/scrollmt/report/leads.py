@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from scrollmt import pages, plots, references, scores
+from scrollmt import plots, scores
+from scrollmt._scoring import references
 from scrollmt.laws import NumberLaw
 from scrollmt.observables import Bands, Value
-from scrollmt.pages import Html, Section
 from scrollmt.plots.canvas import words
 from scrollmt.predictive import DiscreteLaw
-from scrollmt.report import gallery
+from scrollmt.report import gallery, pages
 from scrollmt.report.evidence import Evidence
 from scrollmt.report.groups import Group, ahead
+from scrollmt.report.pages import Html, Section
 
 # The past is drawn so many times as long as the forecast reaches ahead.
 PAST = 1.5

@@ -25,10 +25,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from scrollmt import scores
+from scrollmt._scoring.uncertainty import interval, left_out, stretches
 from scrollmt.laws import NumberLaw, RealLaw
 from scrollmt.plots import pit_bounds
 from scrollmt.predictive import DiscreteLaw, GaussianLaw, Law, OrderedLaw
-from scrollmt.uncertainty import interval, left_out, stretches
 
 MIN_LABELS = 50
 MIN_PER_CLASS = 10

@@ -9,9 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pandas as pd
 
-from scrollmt.adapters import Layout
-from scrollmt.arguments import read_list
-from scrollmt.cutting import (
+from scrollmt._data.cutting import (
     Question,
     build_inputs,
     build_values,
@@ -21,9 +19,11 @@ from scrollmt.cutting import (
     missing_targets,
     tasks_of,
 )
+from scrollmt._data.series import GapRule, Series, duration, plain, read_series
+from scrollmt._io.arguments import read_list
+from scrollmt.adapters import Layout
 from scrollmt.inputs import Input, Lags, input_from_dict, read_inputs
 from scrollmt.observables import Observable, observable_from_dict
-from scrollmt.series import GapRule, Series, duration, plain, read_series
 from scrollmt.windows.origins import (
     default_stride,
     rows_between_known_phases,
@@ -39,7 +39,7 @@ class Windowing:
     - ``history``: rows known at t, with t itself; ``lead`` (or several ``leads``): how far ahead.
     - ``stride``: rows between origins. By default every row is one; a series with more than
       20,000 is thinned evenly, out of step with the day and the week.
-    - ``fill_limit``, ``gaps``: how missing numbers are filled (``scrollmt.series``); 0 fills none.
+    - ``fill_limit``, ``gaps``: how missing numbers are filled (``_data.series``); 0 fills none.
     - ``missing_targets``: a window with a missing label is dropped, or kept ("keep") as long as
       one of its labels is there; the others are NaN.
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from scrollmt import splits
-from scrollmt.cutting import Question
+from scrollmt._data.cutting import Question
 from scrollmt.heads import AbstractHead
 from scrollmt.observables import Bands, Observable
 from scrollmt.splits import PAPER_FRACTIONS, Split

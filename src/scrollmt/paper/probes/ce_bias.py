@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from scrollmt.arms.base import EVENT, Arm, register
-from scrollmt.arms.weighted import summed_nll
 from scrollmt.heads import AbstractHead, Categorical
+from scrollmt.paper.arms.base import EVENT, Arm, register
+from scrollmt.paper.arms.weighted import summed_nll
 from scrollmt.predictive import CategoricalLaw
 
 NAME = "alone-event-ce-bias"

@@ -10,8 +10,8 @@ import json
 import time
 from typing import TYPE_CHECKING
 
+from scrollmt._fitting.memory import cores
 from scrollmt.backbone import PAPER_BACKBONES
-from scrollmt.budget import cores
 from scrollmt.paper.probes.registry import Rows, probe
 from scrollmt.paper.protocol import Protocol
 

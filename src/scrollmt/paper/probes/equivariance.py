@@ -28,18 +28,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from scrollmt.arms.base import STATE, composed_objective, questions
+from scrollmt._data.reading import read_rows
+from scrollmt._data.scaling import Scales
 from scrollmt.backbone import PAPER_WIDTH, paper_backbone
 from scrollmt.fit import Fits, Schedule, fit, stack
 from scrollmt.heads import Gaussian
-from scrollmt.intake import read_rows
 from scrollmt.model import Model, Task, build, rescale_task, start_keys
 from scrollmt.objective import Data, mean_nll
+from scrollmt.paper.arms.base import STATE, composed_objective, questions
 from scrollmt.paper.probes.registry import Rows, probe
 from scrollmt.paper.problems import Problem, problem
 from scrollmt.paper.protocol import Protocol
 from scrollmt.paper.scoring import COLUMNS
-from scrollmt.scaling import Scales
 
 if TYPE_CHECKING:
     from scrollmt.paper.jobs import Job

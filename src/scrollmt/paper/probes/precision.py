@@ -29,13 +29,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from scrollmt.arms.base import REGIME, STATE, composed_objective, map_runs
-from scrollmt.arms.composition import FROZEN_PRECISIONS, without_precisions
 from scrollmt.backbone import PAPER_WIDTH
 from scrollmt.fit import fit, stack
 from scrollmt.heads import PROBIT_BASE_SCALE, Gaussian, Ordinal
 from scrollmt.model import Model, build
 from scrollmt.objective import Data, mean_nll
+from scrollmt.paper.arms.base import REGIME, STATE, composed_objective, map_runs
+from scrollmt.paper.arms.composition import FROZEN_PRECISIONS, without_precisions
 from scrollmt.paper.probes.registry import Rows, probe
 from scrollmt.paper.protocol import PROTOCOL, Protocol
 from scrollmt.paper.scoring import COLUMNS

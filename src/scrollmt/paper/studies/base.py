@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from scrollmt.arms import ARMS
 from scrollmt.backbone import PAPER_BACKBONES
+from scrollmt.paper.arms import ARMS
 from scrollmt.paper.jobs import Job, make_job
 from scrollmt.paper.probes.registry import PREFIX
 from scrollmt.paper.protocol import PROTOCOL, Protocol, draws_of

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from scrollmt.arms.composition import FROZEN_PRECISIONS
+from scrollmt.paper.arms.composition import FROZEN_PRECISIONS
 from scrollmt.paper.jobs import Job
 from scrollmt.paper.protocol import Protocol
 from scrollmt.paper.published import CORPORA

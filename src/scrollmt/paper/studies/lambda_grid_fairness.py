@@ -8,8 +8,8 @@ from functools import partial
 
 import pandas as pd
 
-from scrollmt.arms import get_arm
-from scrollmt.arms.weighted import GRID
+from scrollmt.paper.arms import get_arm
+from scrollmt.paper.arms.weighted import GRID
 from scrollmt.paper.jobs import Job
 from scrollmt.paper.protocol import Protocol
 from scrollmt.paper.published import CORPORA, GRIDS

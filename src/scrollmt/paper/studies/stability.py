@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from scrollmt.arms import get_arm, questions
+from scrollmt.paper.arms import get_arm, questions
 from scrollmt.paper.jobs import Job
 from scrollmt.paper.probes import equivariance as probe
 from scrollmt.paper.protocol import Protocol

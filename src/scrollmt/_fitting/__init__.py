@@ -1,0 +1,1 @@
+"""The compiled step, what a batch may cost, selection and members."""

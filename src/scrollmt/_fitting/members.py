@@ -1,0 +1,86 @@
+"""Laws at new windows: the ensemble members selected for a task, mixed, in the user's units.
+
+    x ──▶ (mean, var) by member ──▶ laws of offset + scale * y by member ──▶ mixed by task
+
+The members of coupled tasks are the same for all of them, and their joint law goes the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from scrollmt._data.scaling import Scales
+from scrollmt._io.store import ENABLE_X64
+from scrollmt._numerics.normal import padded_size
+from scrollmt.laws.joint import JointLaw, Laws
+from scrollmt.model import Model
+from scrollmt.predictive import Law, mix
+
+# More windows than this go through in several parts.
+_AT_ONCE = 4**8
+
+
+def laws(
+    tasks: Iterable[str],
+    members: Sequence[Model],
+    committee: Mapping[str, Sequence[int]],
+    scales: Scales,
+    x: np.ndarray,
+) -> Laws:
+    """The law of every task at standardised inputs `(N, D)`, mixed over its selected members."""
+    spoken: dict[str, list[Law]] = {name: [] for name in tasks}
+    coupled: dict[tuple[str, ...], list[JointLaw]] = {}
+    for number, member in enumerate(members):
+        names = [name for name in spoken if number in committee[name]]
+        latent = project(member, x) if names else {}
+        heads = {name: task.head for name, task in member.tasks.items()}
+        # Cut to size only afterwards: the head's arithmetic is compiled for padded sizes.
+        for name in names:
+            head, line = heads[name], latent[name]
+            if name in scales.offset:
+                law = head.rescaled_law(*line, scales.offset[name], scales.scale[name])
+            else:
+                law = head.law(*line)
+            spoken[name].append(law[: len(x)])
+        for coupling in member.couplings:
+            if coupling.names[0] in names:
+                joint = coupling.law(heads, latent)[: len(x)]
+                coupled.setdefault(coupling.names, []).append(joint)
+    mixed = {name: mix(said) for name, said in spoken.items()}
+    return Laws(
+        mixed,
+        (
+            mix(said).affine([scales.offset[n] for n in names], [scales.scale[n] for n in names])
+            for names, said in coupled.items()
+        ),
+    )
+
+
+def project(model: Model, x: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """`(mean, var)` by task, padded with average windows so that few programs serve every N.
+
+    In the precision of the fit, whatever JAX is set to now.
+    """
+    dtype = next(iter(model.tasks.values())).belief.mu.dtype
+    if dtype == np.float64 and jnp.result_type(float) != np.float64:
+        raise ValueError(f"the model was fitted in float64 and JAX is set to float32; {ENABLE_X64}")
+    pieces = []
+    for start in range(0, len(x), _AT_ONCE):
+        part = x[start : start + _AT_ONCE]
+        size = _AT_ONCE if start else padded_size(len(part))
+        padded = np.zeros((size, x.shape[1]), dtype)
+        padded[: len(part)] = part
+        with jax.default_matmul_precision("highest"):
+            pieces.append(_project(model, jnp.asarray(padded)))
+    return jax.tree.map(lambda *a: np.concatenate(a), *pieces)
+
+
+@eqx.filter_jit
+def _project(model: Model, x: Float[Array, "N D"]) -> dict[str, tuple[Array, Array]]:
+    return model.project(x)

@@ -1,0 +1,164 @@
+"""What a fitted estimator keeps beside its model: parameters, scales, and how the fit went."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from numbers import Real
+from typing import Any
+
+import jax
+import numpy as np
+
+from scrollmt._data.scaling import Scales
+from scrollmt._fitting.batches import Factory, made
+from scrollmt._io.store import beliefs, claims, parts
+from scrollmt._io.store.custom import read_classes
+from scrollmt._io.store.folder import ModelFolderError, read_folder, write_folder
+from scrollmt._scoring.references import Reference
+from scrollmt.heads import AbstractHead, Gaussian
+from scrollmt.model import Backbone
+from scrollmt.windows import Recipe
+
+
+def save_estimator(fitted: Any, path: str | os.PathLike) -> None:
+    """Write a fitted estimator to a new folder."""
+    models: list[dict[str, Any]] = []
+    arrays: parts.Arrays = {}
+    for number, member in enumerate(fitted.members_):
+        model, own = parts.model_to_parts(member, fitted.n_features_in_)
+        models.append(model)
+        arrays |= {f"{number}/{path}": array for path, array in own.items()}
+    tasks, starts = parts.heads_to_parts(fitted.tasks_)
+    lead = next((i for i, m in enumerate(fitted.members_) if m is fitted.model_), None)
+    if lead is None:
+        raise ValueError("model_ is none of the members_; replace both, then save")
+    write_folder(
+        path,
+        {
+            "members": models,
+            "lead": lead,
+            "committee": {name: list(c) for name, c in fitted.committee_.items()},
+            "estimator": {
+                "task_order": list(tasks),
+                "tasks": tasks,
+                "preset": parts.preset_to_json(fitted.preset),
+                **({} if fitted.steps is None else {"steps": fitted.steps}),
+                **({} if fitted.patience is None else {"patience": fitted.patience}),
+                "belief": beliefs.choices_to_json(fitted.belief),
+                **({} if fitted.joint is None else {"joint": fitted.joint}),
+                "backbone": fitted.backbone if isinstance(fitted.backbone, str) else None,
+                # Only where there is one of the user's own, which is code and not stored.
+                **({} if isinstance(fitted.optimizer, str) else {"optimizer": None}),
+                "validation": fitted.validation if isinstance(fitted.validation, Real) else None,
+                "refit": fitted.refit,
+                "seed": fitted.seed,
+                "ensemble": fitted.ensemble,
+                "seeds": None if fitted.seeds is None else [int(s) for s in fitted.seeds],
+                "verbose": fitted.verbose,
+            },
+            "scales": asdict(fitted.scales_),
+            "references": {name: one.to_dict() for name, one in fitted.references_.items()},
+            "recipe": None if fitted.recipe_ is None else fitted.recipe_.to_dict(),
+            "feature_names": getattr(fitted, "feature_names_in_", None),
+            "candidates": parts.table_to_dict(fitted.candidates_),
+            "history": parts.table_to_dict(fitted.history_),
+            "validation_nll": fitted.validation_nll_,
+            "stop_reason": fitted.stop_reason_,
+        },
+        {**arrays, **{f"tasks{path}": array for path, array in starts.items()}},
+    )
+
+
+def load_estimator(
+    make: Callable[..., Any],
+    path: str | os.PathLike,
+    backbone: Backbone | Factory | None,
+    heads: Mapping[str, AbstractHead] | None = None,
+    custom: Iterable[Any] = (),
+) -> Any:
+    """The estimator that `save_estimator` wrote; `make` is its class."""
+    classes = read_classes(custom)
+    content, arrays = read_folder(path)
+    # Weights come from the file, so that any key will do.
+    module = None if backbone is None else made(backbone, jax.random.key(0))
+    try:
+        given = content["estimator"]
+        claims.check_sizes(content, arrays)
+        claims.check_types(given, claims.SETTINGS, "")
+        claims.check_types(content, claims.RESULTS, "")
+        members = []
+        for number, model in enumerate(content["members"]):
+            mark = f"{number}/"
+            own = {n.removeprefix(mark): a for n, a in arrays.items() if n.startswith(mark)}
+            members.append(
+                parts.model_from_parts(model, own, backbone=module, heads=heads, custom=classes)
+            )
+        starts = {n.removeprefix("tasks"): a for n, a in arrays.items() if n.startswith("tasks")}
+        tasks = {name: given["tasks"][name] for name in given["task_order"]}
+        out = make(
+            parts.heads_from_parts(tasks, starts, heads, classes),
+            preset=parts.preset_from_json(given["preset"]),
+            steps=given.get("steps"),
+            patience=given.get("patience"),
+            belief=beliefs.choices_from_json(given["belief"], classes),
+            joint=given.get("joint"),
+            backbone=given["backbone"] if backbone is None else backbone,
+            optimizer=given.get("optimizer", "adam"),
+            validation=given["validation"],
+            refit=given.get("refit", False),
+            seed=given["seed"],
+            ensemble=given["ensemble"],
+            seeds=given["seeds"],
+            verbose=given["verbose"],
+        )
+        if content["recipe"] is not None:
+            out.recipe = Recipe.from_dict(content["recipe"])
+            claims.check_recipe(out.recipe, content["members"][0]["in_size"])
+            if set(out.recipe.tasks) != set(tasks):
+                raise ModelFolderError(f"the recipe asks {list(out.recipe.tasks)!r:.60}")
+        out.recipe_ = out.recipe
+        out.tasks_ = dict(out.tasks)
+        out.members_ = members
+        places = range(len(members))
+        chosen = [content["lead"], *(k for one in content["committee"].values() for k in one)]
+        if any(k not in places for k in chosen):
+            raise ModelFolderError(
+                f"lead and committee name the members {chosen!r:.60} of {len(members)}"
+            )
+        out.committee_ = {n: tuple(content["committee"][n]) for n in tasks}
+        out.model_ = out.members_[content["lead"]]
+        out.scales_ = _scales(content["scales"], content["members"][0]["in_size"], out.tasks)
+        # Version 0.1 stored no references.
+        stored = content.get("references", {})
+        out.references_ = {n: Reference.from_dict(one, out.tasks_[n]) for n, one in stored.items()}
+        out.candidates_ = parts.table_from_dict(content["candidates"])
+        out.history_ = parts.table_from_dict(content["history"])
+        out.validation_nll_ = content["validation_nll"]
+        out.stop_reason_ = content["stop_reason"]
+        out.n_features_in_ = content["members"][0]["in_size"]
+        names = content["feature_names"]
+        if names is not None:
+            if len(names) != out.n_features_in_:
+                raise ModelFolderError(f"{names!r:.60} do not name the inputs")
+            out.feature_names_in_ = np.asarray(names, dtype=object)
+    except ModelFolderError as error:
+        raise ModelFolderError(f"{path}: {error}") from None
+    except Exception as error:  # what a stranger wrote may be wrong in any way there is
+        why = " ".join(str(error).split()) or "it cannot be read"
+        raise ModelFolderError(
+            f"{path} is not a complete model folder: {type(error).__name__}: {why:.200}"
+        ) from error
+    return out
+
+
+def _scales(stored: dict[str, Any], in_size: int, tasks: Mapping[str, AbstractHead]) -> Scales:
+    """Scales of the right names and sizes: a wrong one is told here, not by `predict`."""
+    mean, sd = (np.asarray(stored[k], dtype=float).reshape(in_size) for k in ("x_mean", "x_sd"))
+    names = {name for name, head in tasks.items() if isinstance(head, Gaussian)}
+    names |= set(stored["scale"])
+    offset, scale = ({n: float(stored[k][n]) for n in names} for k in ("offset", "scale"))
+    ends = (stored.get(k) for k in ("x_low", "x_high"))
+    low, high = (None if e is None else np.asarray(e, dtype=float).reshape(in_size) for e in ends)
+    return Scales(mean, sd, offset, scale, low, high)

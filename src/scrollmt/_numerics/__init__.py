@@ -1,0 +1,1 @@
+"""Numerical building blocks: bucket masses, special functions, quadrature, weighted moments."""

@@ -1,0 +1,1 @@
+"""Scores beside reference forecasts, and their errors."""

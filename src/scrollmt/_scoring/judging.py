@@ -1,0 +1,85 @@
+"""A fitted forecaster beside what came true: laws with their labels, and the references to beat.
+
+`model` is a fitted `Forecaster`; these are the parts of its methods that score.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from scrollmt import scores
+from scrollmt._data import holdout, outliers, reading
+from scrollmt._data.frames import check_aligned, index_of
+from scrollmt._scoring.evaluation import Scored
+from scrollmt.laws.joint import Laws
+from scrollmt.predictive import Law
+from scrollmt.windows import Windows
+
+
+def where(X: Any) -> pd.Index:
+    """The index of the forecasts at X."""
+    return index_of(X.t, "t") if isinstance(X, Windows) else index_of(X)
+
+
+def labelled(model: Any, X: Any, Y: Any, sample_weight: Any) -> tuple[reading.Rows, Laws]:
+    """The laws at X, and the labels and weights of its rows."""
+    laws = model.predict(X)
+    if isinstance(X, Windows) and Y is None:
+        Y = holdout.labels(X, model.recipe_)
+    x, _ = reading.read_inputs(X)
+    rows = X.t if isinstance(X, Windows) else X
+    check_aligned(rows, {"Y": Y, "sample_weight": sample_weight})
+    groups = tuple(coupling.names for coupling in model.model_.couplings)
+    return reading.read_rows(x, Y, sample_weight, model.tasks_, joint=groups), laws
+
+
+def scored(model: Any, X: Any, Y: Any, sample_weight: Any = None) -> dict[str, Scored]:
+    """Laws, labels and reference laws by task."""
+    rows, laws = labelled(model, X, Y, sample_weight)
+    against = references(model, X)
+    asked = {} if model.recipe_ is None else model.recipe_.questions
+    tasks = {}
+    for name, law in laws.items():
+        beside = {kind: found[name] for kind, found in against.items() if name in found}
+        labels, weight = rows.labels[name], rows.weights[name]
+        tasks[name] = Scored(law, labels, weight, beside, asked.get(name))
+    return tasks
+
+
+def references(model: Any, X: Any) -> dict[str, Laws]:
+    """The laws of the reference forecasts at X, by kind."""
+    values, _ = model._read(X)
+    past = holdout.past_labels(X, model.recipe_) if isinstance(X, Windows) else {}
+    found: dict[str, dict[str, Law]] = {}
+    for name, reference in model.references_.items():
+        earlier = {kind: labels[name] for kind, labels in past.items()}
+        for kind, law in reference.laws(len(values), earlier).items():
+            found.setdefault(kind, {})[name] = law
+    return {kind: Laws(laws, index=where(X)) for kind, laws in found.items()}
+
+
+def total_nll(rows: reading.Rows, laws: Laws) -> float:
+    """Mean NLL added over the tasks that have labels; joint over those that are coupled."""
+    labels, weights = dict(rows.labels), rows.weights
+    for group in laws.coupled:
+        # What stands where a label is missing must not be conditioned on.
+        labels |= {n: np.where(weights[n] > 0, labels[n], np.nan) for n in group.names}
+    return -sum(
+        float(scores.average(terms, weights[name]))
+        for name, terms in laws.log_prob(labels).items()
+        if weights[name].any()
+    )
+
+
+def warn_of_outliers(model: Any, ready: holdout.Ready, judged: Laws) -> None:
+    """Name the labels of both parts that dominate their score, given the laws of validation."""
+    fitted = model._laws(model.scales_.inputs(ready.fitted.x))
+    parts = (("training", ready.fitted, fitted), ("validation", ready.judged, judged))
+    for part, rows, laws in parts:
+        found = outliers.dominating(rows, laws)
+        if found is not None:
+            warnings.warn(f"{part} part: {found}", UserWarning, stacklevel=5)
