@@ -14,11 +14,11 @@ PYTEST := $(BIN)/python -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reo
 # memory mappings that Linux allows it, of which every compiled program takes a few hundred.
 QUICKLY := --xla_cpu_use_fusion_emitters=false --xla_llvm_disable_expensive_passes=true
 LONG := $(wildcard $(patsubst %,tests/test_%.py,docs guide_commands cli* corpora_* backtests))
-FIRST := $(patsubst %,tests/test_%.py,zoo report forecaster portfolio arms heads fuzz store)
+FIRST := $(patsubst %,tests/test_%.py,zoo report forecaster selection arms heads fuzz store)
 SHORT := $(FIRST) $(filter-out $(LONG) $(FIRST),$(wildcard tests/test_*.py))
 # The way of the data, from numerics to a fitted forecaster.
 CORE := $(patsubst %,tests/test_%.py,forecaster heads beliefs windows scores model objective \
-	observables splits numerics labels architecture)
+	observables splits normal labels architecture)
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo quick test browser docs lint format clean

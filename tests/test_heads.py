@@ -341,14 +341,16 @@ def test_no_constant_latent_line_scores_better_than_the_best(name: str) -> None:
         y, w = jnp.asarray(labels), jnp.asarray(weight)
         fitted, mean = head.constant(y, w)
 
-        def loss(flat: np.ndarray) -> float:
-            moved, at = shaped(jnp.asarray(flat))
+        flat, shaped = ravel_pytree((fitted, mean))
+
+        @jax.jit
+        def loss(flat: jax.Array) -> jax.Array:
+            moved, at = shaped(flat)
             line = jnp.broadcast_to(at, (len(w), *at.shape))
             terms = moved.log_predictive(y, line, jnp.zeros_like(line))
-            return -float(jnp.sum(w * terms) / jnp.sum(w))
+            return -jnp.sum(w * terms) / jnp.sum(w)
 
-        flat, shaped = ravel_pytree((fitted, mean))
-        found = loss(np.asarray(flat))
+        found = float(loss(flat))
         other = minimize(loss, np.asarray(flat), method="Nelder-Mead", options={"maxiter": 300}).fun
     # Classes count half a label more each, which costs a little on so few labels.
     assert found <= other + (0.02 if case.classes else 1e-4)

@@ -12,7 +12,7 @@ from scrollmt._data.reading import Rows, read_rows
 from scrollmt._data.scaling import Scales
 from scrollmt.heads import AbstractHead
 from small import STATE, TASKS, windows
-from test_intake import messages
+from test_reading import messages
 
 
 def scales_of(x: np.ndarray, y: Any, weight: Any = None, **settings: Any) -> Scales:

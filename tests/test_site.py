@@ -187,7 +187,7 @@ def test_the_glossary_has_every_word_and_every_guide_leads_to_it() -> None:
 def test_the_design_names_every_room() -> None:
     table = (DOCS / "design.md").read_text(encoding="utf-8").split("## Rooms")[1].split("\n## ")[0]
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
-    named = [room for row in rows for room in re.findall(r"`(\w+)`", row)]
+    named = [room for row in rows for room in re.findall(r"`([\w.]+)`", row)]
     assert named == [room for room in ROOMS if not room.startswith("__")]
 
 
