@@ -2,6 +2,7 @@
 
 import html.parser
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -182,6 +183,14 @@ def test_the_glossary_has_every_word_and_every_guide_leads_to_it() -> None:
     pages = [DOCS / "index.md", *sorted((DOCS / "guide").glob("*.md"))]
     lacking = [p.name for p in pages if "glossary.md)" not in p.read_text(encoding="utf-8")]
     assert not lacking
+
+
+def test_the_walks_of_the_design_name_what_is_there() -> None:
+    text = (DOCS / "design.md").read_text(encoding="utf-8").split("## Four walks")[1]
+    names = re.findall(r"`(\w+(?:\.\w+)+)`", text.split("\n## ")[0])
+    assert len(names) > 30
+    for name in names:
+        assert pkgutil.resolve_name(f"scrollmt.{name}") is not None
 
 
 def test_the_design_names_every_room() -> None:
