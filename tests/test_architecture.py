@@ -375,7 +375,6 @@ PROBES = {
     "_io/lock.py": "the code of an SQLite error, which not every error has",
     "_io/reading.py": "flags of the operating system",
     "paper/arms/base.py": "parts of functions and of functools.partial",
-    "_fitting/batches.py": "shapes of what a user's backbone returns",
     "_fitting/memory.py": "the operating system, and JAX's own variables",
     "cli/shell.py": "errors of click",
     "_data/frames.py": "arrays of xarray, without importing it",

@@ -48,8 +48,8 @@ def features_of(backbone: Backbone, in_size: int) -> int:
             f"the backbone does not accept one point of shape ({in_size},): {error}; "
             "it must map (D,) to (H,), batching happens outside"
         ) from error
-    if not hasattr(out, "shape") or len(out.shape) != 1:
-        shape = getattr(out, "shape", type(out).__name__)
+    if not isinstance(out, jax.ShapeDtypeStruct) or len(out.shape) != 1:
+        shape = out.shape if isinstance(out, jax.ShapeDtypeStruct) else type(out).__name__
         raise ValueError(
             f"the backbone maps ({in_size},) to {shape}, expected features of shape (H,)"
         )

@@ -34,10 +34,10 @@ def laws(
     x: np.ndarray,
 ) -> Laws:
     """The law of every task at standardised inputs `(N, D)`, mixed over its selected members."""
-    spoken: dict[str, list[Law]] = {name: [] for name in tasks}
+    by_task: dict[str, list[Law]] = {name: [] for name in tasks}
     coupled: dict[tuple[str, ...], list[JointLaw]] = {}
     for number, member in enumerate(members):
-        names = [name for name in spoken if number in committee[name]]
+        names = [name for name in by_task if number in committee[name]]
         latent = project(member, x) if names else {}
         heads = {name: task.head for name, task in member.tasks.items()}
         # Cut to size only afterwards: the head's arithmetic is compiled for padded sizes.
@@ -47,12 +47,12 @@ def laws(
                 law = head.rescaled_law(*line, scales.offset[name], scales.scale[name])
             else:
                 law = head.law(*line)
-            spoken[name].append(law[: len(x)])
+            by_task[name].append(law[: len(x)])
         for coupling in member.couplings:
             if coupling.names[0] in names:
                 joint = coupling.law(heads, latent)[: len(x)]
                 coupled.setdefault(coupling.names, []).append(joint)
-    mixed = {name: mix(said) for name, said in spoken.items()}
+    mixed = {name: mix(said) for name, said in by_task.items()}
     return Laws(
         mixed,
         (

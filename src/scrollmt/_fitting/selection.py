@@ -296,7 +296,7 @@ def _refitted(
 
 
 def joined(selections: Sequence[Selection], labels: Sequence[int]) -> Selection:
-    """Several selections as one ensemble: every task hears the committees of all of them.
+    """Several selections as one ensemble: a task is mixed over its members in all of them.
 
     `labels` tells them apart in the table; the best of them all leads.
     """
@@ -308,8 +308,8 @@ def joined(selections: Sequence[Selection], labels: Sequence[int]) -> Selection:
     for selection in selections:
         if selection is best:
             lead = len(members) + selection.lead
-        for name, speakers in selection.committee.items():
-            committee[name] += tuple(len(members) + i for i in speakers)
+        for name, chosen in selection.committee.items():
+            committee[name] += tuple(len(members) + i for i in chosen)
         members += selection.members
         validated += selection.validated
     tables = (s.table.assign(seed=label) for s, label in zip(selections, labels, strict=True))

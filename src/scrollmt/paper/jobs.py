@@ -251,11 +251,11 @@ def _train_composed(arm: Arm, job: Job, of: Problem, protocol: Protocol) -> _Tra
             members = [one_run(models, run) for run in runs]
             laws: dict[str, dict[str, Law]] = {}
             for kind, read in lines.items():
-                spoken = [
+                of_members = [
                     _laws(m, one_run(read, r), part.scales)
                     for m, r in zip(members, runs, strict=True)
                 ]
-                laws[kind] = {name: mix([law[name] for law in spoken]) for name in tasks}
+                laws[kind] = {name: mix([law[name] for law in of_members]) for name in tasks}
             facts: Row = {}
             if arm.members == 1:
                 facts |= of.source.scoring.fitted(members[0], laws["test"])
@@ -327,23 +327,23 @@ def _execute(job: Job, protocol: Protocol | None) -> Outcome:
         factor = of.target_factor(split)
         valid_y, test_y = (of.part(part, factor)[1] for part in (split.valid, split.test))
         V = None if truth is None else truth[split.test]
-        for setting, spoken in zip(arm.settings, forecasts, strict=True):
+        for setting, handed in zip(arm.settings, forecasts, strict=True):
             where = f"{job.corpus} {job.arm} seed {seed}"
-            check_laws(spoken.valid, valid_y, tasks, f"{where}, validation windows")
-            check_laws(spoken.test, test_y, tasks, f"{where}, test windows")
+            check_laws(handed.valid, valid_y, tasks, f"{where}, validation windows")
+            check_laws(handed.test, test_y, tasks, f"{where}, test windows")
             row: Row = {"setting": json.dumps(dict(setting), sort_keys=True)}
-            row |= scoring.valid(spoken.valid, valid_y) | scoring.test(spoken.test, test_y, V)
+            row |= scoring.valid(handed.valid, valid_y) | scoring.test(handed.test, test_y, V)
             if of.source.scaled is not None:
                 row["target_factor"] = factor
             row["seconds"] = trained.seconds / len(job.seeds)
-            if taken := sorted(row.keys() & spoken.facts.keys()):
+            if taken := sorted(row.keys() & handed.facts.keys()):
                 raise ValueError(
                     f"{where}: the facts {taken} have the names of columns that the arena "
                     "computes; give them other names"
                 )
-            rows[seed].append(row | dict(spoken.facts))
+            rows[seed].append(row | dict(handed.facts))
             if seed == job.seeds[0] and len(arm.settings) == 1:
-                arrays = scoring.arrays(spoken.test, V)
+                arrays = scoring.arrays(handed.test, V)
     return Outcome(rows, trained.seconds, environment(), arrays)
 
 

@@ -69,8 +69,8 @@ def effective_weights(model: Forecaster, X: Any) -> dict[str, np.ndarray]:
     weights: dict[str, list[np.ndarray]] = {}
     for number, member in enumerate(model.members_):
         latent = project(member, x)
-        for name, speakers in model.committee_.items():
-            if number in speakers:
+        for name, chosen in model.committee_.items():
+            if number in chosen:
                 head = member.tasks[name].head
                 half = head.half_information(*map(jnp.asarray, latent[name]))
                 if half is not None:

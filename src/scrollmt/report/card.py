@@ -171,8 +171,8 @@ def _data(evidence: Evidence) -> list[tuple[str, object]]:
 def _fit(evidence: Evidence) -> list[tuple[str, object]]:
     model = evidence.model
     table = model.candidates_
-    speaking = {number for speakers in model.committee_.values() for number in speakers}
-    runs = f"{len(table):,} runs, of which {len(speaking):,} are selected for tasks"
+    selected = set().union(*model.committee_.values())
+    runs = f"{len(table):,} runs, of which {len(selected):,} are selected for tasks"
     backbone = model.backbone if isinstance(model.backbone, str) else type(model.backbone).__name__
     chosen = ", ".join(dict.fromkeys(table.loc[table["speaks_for"] != "", "candidate"].map(str)))
     return [

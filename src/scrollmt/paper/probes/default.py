@@ -32,12 +32,12 @@ def default_preset(job: Job, protocol: Protocol) -> Rows:
         began = time.perf_counter()
         model = Forecaster(of.source.tasks(), validation=valid, seed=seed).fit(*train)
         seconds = time.perf_counter() - began
-        spoken, judged = model.predict(test[0]), model.predict(valid[0])
+        test_laws, valid_laws = model.predict(test[0]), model.predict(valid[0])
         row = {"setting": json.dumps({}), "seconds": seconds}
         if of.source.scaled is not None:
             row["target_factor"] = factor
         V = None if truth is None else truth[split.test]
         scoring = of.source.scoring
-        row |= scoring.valid(judged, valid[1]) | scoring.test(spoken, test[1], V)
+        row |= scoring.valid(valid_laws, valid[1]) | scoring.test(test_laws, test[1], V)
         rows[seed] = [row]
     return rows

@@ -39,11 +39,11 @@ def oracle(job: Job, protocol: Protocol) -> Rows:
     rows: Rows = {}
     for seed in job.seeds:
         test = of.split(seed).test
-        spoken = GaussianLaw(law.mean[test], law.sd[test])
+        true_law = GaussianLaw(law.mean[test], law.sd[test])
         said = np.argmax(truth.probs["event"][test], axis=1) == of.Y["event"][test]
         row: dict[str, float | str] = {"setting": json.dumps({})}
         row |= {column: float(truth.nll[name][test].mean()) for name, column in COLUMNS.items()}
-        row["reg_calerr"] = scores.coverage_error(spoken, of.Y["state"][test])
+        row["reg_calerr"] = scores.coverage_error(true_law, of.Y["state"][test])
         row["evt_acc_pct"] = 100.0 * float(np.mean(said))
         rows[seed] = [row]
     return rows
