@@ -265,12 +265,17 @@ def unit_draw(key: PRNGKeyArray, shape: tuple[int, ...], *, uniform: bool) -> Ar
 
 
 class Dense(eqx.Module):
-    """Dense layers, each followed by the activation and, where asked, by a layer norm."""
+    """Dense layers, each followed by the activation and, where asked, by a layer norm.
+
+    With `skip` the inputs themselves are features too, after those of the last layer: a linear
+    model is then inside the family, whatever the penalty on the layers.
+    """
 
     weights: tuple[Float[Array, "..."], ...]
     biases: tuple[Float[Array, "..."], ...] | None
     activation: str = eqx.field(static=True)
     norm: bool = eqx.field(static=True)
+    skip: bool = eqx.field(static=True, default=False)
 
     def __init__(
         self,
@@ -282,6 +287,7 @@ class Dense(eqx.Module):
         norm: bool,
         key: PRNGKeyArray,
         uniform: bool = False,
+        skip: bool = False,
     ):
         if activation not in ACTIVATIONS:
             raise ValueError(f"unknown activation {activation!r}; choose from {list(ACTIVATIONS)}")
@@ -301,6 +307,7 @@ class Dense(eqx.Module):
         )
         self.activation = activation
         self.norm = norm
+        self.skip = skip
 
     def __call__(self, x: Float[Array, " D"]) -> Float[Array, " H"]:
         z = x
@@ -311,7 +318,7 @@ class Dense(eqx.Module):
             z = ACTIVATIONS[self.activation](z)
             if self.norm:
                 z = layer_norm(z)
-        return z
+        return jnp.concatenate([z, x]) if self.skip else z
 
     def read(
         self,
@@ -323,7 +330,7 @@ class Dense(eqx.Module):
         triangular: bool = False,
     ) -> tuple[Float[Array, "L N"], Float[Array, "S N"], Float[Array, "G N"]]:
         """What `Columns.read` gives for these windows, without their columns where that pays."""
-        thin = len(self.weights) == 1 and self.biases is None
+        thin = len(self.weights) == 1 and self.biases is None and not self.skip
         if thin and jax.default_backend() == "gpu":
             # The kernel is written in an experimental part of JAX, which no CPU has to load.
             from scrollmt._fitting import fused
@@ -342,7 +349,11 @@ class Dense(eqx.Module):
             if self.biases is not None:
                 a = a + self.biases[i][:, None]
             psi = Columns(ACTIVATIONS[self.activation](a), norm=self.norm)
-        return psi
+        if not self.skip:
+            return psi
+        # The inputs are not part of the layer norm, so the normalised layer is written out.
+        top = layer_norm(psi.z.T).T if self.norm else psi.z
+        return Columns(jnp.concatenate([top, x.T]), norm=False)
 
 
 def paper_backbone(name: str, in_size: int, key: PRNGKeyArray, *, uniform: bool = False) -> Dense:

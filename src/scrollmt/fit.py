@@ -186,7 +186,8 @@ class Batch:
     @property
     def windows(self) -> int:
         """How many windows all runs hold in one step."""
-        return len(self) * ((self.program.batch or self.program.windows) + len(self.valid))
+        judged = self.hyper["valid_rows"].shape[1] if self.program.folds else len(self.valid)
+        return len(self) * ((self.program.batch or self.program.windows) + judged)
 
     def run_bytes(self) -> int:
         """An estimate of the memory that one run takes."""
@@ -202,7 +203,8 @@ class Batch:
         valid = _with_run_axis(self.valid)
         train = _with_run_axis(self.train) if isinstance(self.train, Data) else valid
         rows = program.batch or program.windows
-        shapes = (one(self.fixed), one(train, rows), one(valid), one(self.hyper))
+        judged = self.hyper["valid_rows"].shape[1] if program.folds else None
+        shapes = (one(self.fixed), one(train, rows), one(valid, judged), one(self.hyper))
         leaves, structure = jax.tree.flatten(shapes)
         return _run_bytes(program, structure, *leaves)
 
@@ -316,7 +318,7 @@ def _check_optimizer(optimizer: Any, schedule: Schedule) -> None:
 def fit(
     models: Tree,
     train: Data | Stream,
-    valid: Data,
+    valid: Data | None,
     *,
     objective: Objective,
     hyper: Hyper,
@@ -340,7 +342,9 @@ def fit(
     take more than `memory_budget` bytes is cut into equal parts that are trained one after
     the other; by default that is half of the device's memory, and on a CPU what its caches
     hold, where runs do not share a stream. With `hyper["keep_at"]` the score is ignored: each
-    run, or each of its criteria, keeps the parameters of that step.
+    run, or each of its criteria, keeps the parameters of that step. With `valid=None` all runs
+    share the windows of `train`: run b trains on the rows `hyper["train_rows"][b]` and is scored
+    on the rows `hyper["valid_rows"][b]`, as the folds of a cross-validation are.
 
     `optimizer` takes the place of Adam: an `optax.GradientTransformation`, which is used as it is
     and has its own learning rate, or a function such as `optax.lion` that makes one from a
@@ -355,6 +359,14 @@ def fit(
     every step.
     """
     streamed = not isinstance(train, Data)
+    folds = valid is None
+    if folds:
+        if streamed or not {"train_rows", "valid_rows"} <= set(hyper):
+            raise ValueError(
+                "fit: valid=None needs windows in memory and the rows of every run, "
+                'hyper["train_rows"] and hyper["valid_rows"]'
+            )
+        valid = train
     if streamed and schedule.batch_size is None:
         raise ValueError("a stream of windows is trained on minibatches: set Schedule.batch_size")
     if optimizer is not None:
@@ -371,8 +383,9 @@ def fit(
         score,
         schedule,
         rounds=1 if streamed else max(1, rounds),
-        windows=len(train),
+        windows=hyper["train_rows"].shape[1] if folds else len(train),
         streamed=streamed,
+        folds=folds,
         replay="keep_at" in hyper,
         optimizer=optimizer,
         combine=combine,

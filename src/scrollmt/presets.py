@@ -28,6 +28,7 @@ class Architecture:
     activation: str
     bias: bool
     norm: bool
+    skip: bool = False
 
     def build(self, in_size: int, key: PRNGKeyArray, *, uniform: bool = False) -> Dense:
         return Dense(
@@ -38,6 +39,7 @@ class Architecture:
             norm=self.norm,
             key=key,
             uniform=uniform,
+            skip=self.skip,
         )
 
 
@@ -74,6 +76,8 @@ class Preset:
     committee: int | None = None
     begin: Start = NARROW
     score_bound: float | None = None
+    folds: int | None = None
+    finalists: int = 4
 
     def __post_init__(self) -> None:
         where = f"Preset {self.name!r}"
@@ -151,7 +155,7 @@ PAPER = Preset(
     scale_targets=False,
 )
 
-_TWO_LAYERS = Architecture((64, 64), "silu", bias=True, norm=True)
+_TWO_LAYERS = Architecture((64, 64), "silu", bias=True, norm=True, skip=True)
 
 DEFAULT = Preset(
     name="default",

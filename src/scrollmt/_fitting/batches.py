@@ -22,6 +22,7 @@ from scrollmt.heads import AbstractHead
 from scrollmt.model import Backbone, Model, build, start_keys
 from scrollmt.objective import Data, TaskScores, composed_objective, validation_nll
 from scrollmt.presets import Candidate, Preset
+from scrollmt.splits import Folds
 
 Report = Callable[[str, int, int, float], None]
 # Makes a backbone from a key, so that every start and every member has weights of its own.
@@ -65,7 +66,8 @@ class Batch:
     starts: Model
     keys: Key[Array, " B"]
     train: Data
-    valid: Data
+    # None where runs are scored on rows of the training data, `hyper["valid_rows"]`.
+    valid: Data | None
     hyper: dict[str, Array]
     schedule: Schedule
     score: Score
@@ -125,19 +127,24 @@ def start_batch(
     belief: Choices,
     joint: Groups,
     train: Data,
-    valid: Data,
+    valid: Data | None,
     keys: Sequence[PRNGKeyArray],
     backbone: Backbone | Factory | None,
     candidates: list[Candidate],
     schedule: Schedule,
     optimizer: Optimizer | None = None,
+    folds: Folds | None = None,
 ) -> Batch:
-    """The runs of the candidates of one architecture, at their starting values."""
+    """The runs of the candidates of one architecture, at their starting values.
+
+    With `folds` there is one key a fold, and no `valid`.
+    """
     in_size = train.x.shape[-1]
     label = candidates[0].name if backbone is None else _name_of(backbone)
     starts, run_keys = [], []
     for place, key in enumerate(keys):
         mine = train if train.x.ndim == 2 else jax.tree.map(lambda a, i=place: a[i], train)
+        mine = mine if folds is None else mine.take(folds.train[place])
         # A head may start from what its own training labels look like, never from those of others.
         begun = {n: head.started(mine.y[n], mine.weight[n]) for n, head in heads.items()}
         for net_key, task_key, run_key in start_keys(key, label, preset.starts):
@@ -166,6 +173,11 @@ def start_batch(
         )
         for name in ("learning_rate", "backbone_l2")
     }
+    if folds is not None:
+        hyper |= {
+            "train_rows": jnp.repeat(jnp.asarray(folds.train, jnp.int32), each, axis=0),
+            "valid_rows": jnp.repeat(jnp.asarray(folds.valid, jnp.int32), each, axis=0),
+        }
     score: Score = validation_nll
     if preset.committee is not None:
         score = TaskScores(together(heads, joint), preset.score_bound)
@@ -175,7 +187,7 @@ def start_batch(
         starts=stack(starts),
         keys=jnp.stack(run_keys),
         train=_repeated(train, each),
-        valid=_repeated(valid, each),
+        valid=None if valid is None else _repeated(valid, each),
         hyper=hyper,
         schedule=schedule,
         score=score,

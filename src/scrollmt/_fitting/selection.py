@@ -51,13 +51,22 @@ class Selection:
     history: pd.DataFrame
     stop_reason: str
     interrupted: bool
+    # How the members of a task are weighed; None is equally.
+    weights: dict[str, tuple[float, ...]] | None = None
+    # The log score of the mixed law at every row, from runs that did not train on it, by question.
+    out_of_fold: dict[str, np.ndarray] | None = None
 
 
-def _groups(candidates: Sequence[Candidate]) -> dict[object, list[Candidate]]:
+def by_architecture(
+    candidates: Sequence[Candidate], backbone: Backbone | Factory | None
+) -> list[list[Candidate]]:
+    """Candidates that differ only in numbers; with a backbone of the user's own, all of them."""
+    if backbone is not None:
+        return [list(candidates)]
     grouped: dict[object, list[Candidate]] = {}
     for candidate in candidates:
         grouped.setdefault(candidate.architecture, []).append(candidate)
-    return grouped
+    return list(grouped.values())
 
 
 def train(
@@ -84,13 +93,10 @@ def train(
     interrupt keeps the best of what has been trained so far.
     """
     schedule = preset.schedule_for(len(train))
-    groups = (
-        {"given": list(preset.candidates)} if backbone is not None else _groups(preset.candidates)
-    )
     batches: list[Batch] = []
     interrupted = False
     try:
-        for candidates in groups.values():
+        for candidates in by_architecture(preset.candidates, backbone):
             batch = start_batch(
                 preset,
                 heads,

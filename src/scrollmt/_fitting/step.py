@@ -153,6 +153,9 @@ class Program:
     streamed: bool
     # Keep the parameters of given steps, `hyper["keep_at"]`, instead of the best-scoring ones.
     replay: bool = False
+    # Runs share one set of windows and train on rows of their own, `hyper["train_rows"]`; what
+    # they are scored on are other rows of it, `hyper["valid_rows"]`.
+    folds: bool = False
     # None is Adam as the schedule describes it, on the flat vector of parameters.
     optimizer: Optimizer | None = None
     # None adds the losses up, which takes one backward pass however many there are.
@@ -187,6 +190,10 @@ class Program:
         if self.replay:
             return jnp.abs(hyper["keep_at"] - step).astype(flat.dtype)
         return self.value(flat, fixed, data)
+
+    def judged(self, valid: Data, hyper: Hyper) -> Data:
+        """The windows that a run is scored on."""
+        return valid.take(hyper["valid_rows"]) if self.folds else valid
 
     def last_step(self, hyper: Hyper) -> int | Array:
         return jnp.max(hyper["keep_at"]) if self.replay else self.schedule.steps
@@ -308,9 +315,13 @@ def _advance_one(
         elif batch is not None:
             key, draw = jax.random.split(run.key)
             rows = _rows(draw, program.windows, schedule.eval_every, batch)
+        if program.folds:
+            own = hyper["train_rows"]
+            rows = own[rows] if batch is not None else jnp.tile(own, (schedule.eval_every, 1))
         run, losses = jax.lax.scan(step, run, rows, length=schedule.eval_every)
         # A run that broke within the round stands at its last finite parameters: score those.
-        value = program.watched(run.averaged, fixed, valid, hyper, run.step)
+        judged = program.judged(valid, hyper)
+        value = program.watched(run.averaged, fixed, judged, hyper, run.step)
         better = going & (value < run.best_score)
         waited = jnp.where(better, 0, run.waited + going)
         status = run.status
@@ -352,7 +363,7 @@ def start(
     def one(params: Tree, fixed: Tree, valid: Data, hyper: Hyper, key: Key[Array, "*B"]) -> Run:
         flat = flattened(params)
         zero = jnp.zeros((), jnp.int32)
-        value = program.watched(flat, fixed, valid, hyper, zero)
+        value = program.watched(flat, fixed, program.judged(valid, hyper), hyper, zero)
         zeros = jnp.zeros(value.shape, jnp.int32)
         status = jnp.where(jnp.isfinite(value).all(), zero + RUNNING, zero + NONFINITE)
         moments = program.begun(flat, hyper)
