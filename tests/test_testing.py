@@ -67,10 +67,9 @@ def test_a_head_with_names_of_version_0_1_works_and_warns() -> None:
 
         class Old(AbstractQuadrature):
             harmless = 1.0
-            scale: float = 2.0
 
             def units(self, labels: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
-                return 0.0, self.scale
+                return 0.0, 2.0
 
             def log_likelihood(self, y: Array, a: Array) -> Array:
                 return -a - y * jnp.exp(-a)
@@ -80,7 +79,7 @@ def test_a_head_with_names_of_version_0_1_works_and_warns() -> None:
         "Old.units is called target_scale now",
     ]
     assert Old().missing_fill == 1.0
-    assert Old(scale=3.0).target_scale(np.ones(2), np.ones(2)) == (0.0, 3.0)
+    assert Old().target_scale(np.ones(2), np.ones(2)) == (0.0, 2.0)
     check_head(Old(), [0.01, 0.7, 1.0, 12.0])
 
 
