@@ -32,8 +32,12 @@ def laws(
     committee: Mapping[str, Sequence[int]],
     scales: Scales,
     x: np.ndarray,
+    weights: Mapping[str, Sequence[float]] | None = None,
 ) -> Laws:
-    """The law of every task at standardised inputs `(N, D)`, mixed over its selected members."""
+    """The law of every task at standardised inputs `(N, D)`, mixed over its selected members.
+
+    `weights` goes along with `committee`; None weighs the members of a task equally.
+    """
     by_task: dict[str, list[Law]] = {name: [] for name in tasks}
     coupled: dict[tuple[str, ...], list[JointLaw]] = {}
     for number, member in enumerate(members):

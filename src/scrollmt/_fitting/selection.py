@@ -10,6 +10,7 @@ coupled by their noise are one question here, with the joint NLL as its score.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ import equinox as eqx
 import numpy as np
 import pandas as pd
 from jaxtyping import Array, PRNGKeyArray
+from scipy.special import logsumexp
 
 from scrollmt._fitting.batches import Batch, Factory, Report, start_batch
 from scrollmt.beliefs import Choices
@@ -328,4 +330,23 @@ def joined(selections: Sequence[Selection], labels: Sequence[int]) -> Selection:
         history=best.history,
         stop_reason=best.stop_reason,
         interrupted=any(s.interrupted for s in selections),
+        weights=_joined_weights(selections),
+        out_of_fold=_joined_scores(selections),
     )
+
+
+def _joined_weights(selections: Sequence[Selection]) -> dict[str, tuple[float, ...]] | None:
+    if any(one.weights is None for one in selections):
+        return None
+    each = [one.weights for one in selections if one.weights is not None]
+    return {name: tuple(w / len(each) for own in each for w in own[name]) for name in each[0]}
+
+
+def _joined_scores(selections: Sequence[Selection]) -> dict[str, np.ndarray] | None:
+    each = [one.out_of_fold for one in selections if one.out_of_fold is not None]
+    if len(each) < len(selections):
+        return None
+    count = math.log(len(each))
+    return {
+        name: np.asarray(logsumexp([own[name] for own in each], axis=0)) - count for name in each[0]
+    }

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -75,11 +76,18 @@ def total_nll(rows: reading.Rows, laws: Laws) -> float:
     )
 
 
-def warn_of_outliers(model: Any, ready: holdout.Ready, judged: Laws) -> None:
-    """Name the labels of both parts that dominate their score, given the laws of validation."""
-    fitted = model._laws(model.scales_.inputs(ready.fitted.x))
-    parts = (("training", ready.fitted, fitted), ("validation", ready.judged, judged))
-    for part, rows, laws in parts:
-        found = outliers.dominating(rows, laws)
+def warn_of_outliers(model: Any, ready: holdout.Ready, validation: Mapping[str, np.ndarray]) -> None:
+    """Name the labels that dominate their score, given the log scores of validation by task.
+
+    With folds validation covers all rows; else the training part is looked at too.
+    """
+    parts = [("validation", ready.judged, validation)]
+    if ready.folds is None:
+        fitted = model._laws(model.scales_.inputs(ready.fitted.x))
+        scores = {name: law.log_prob(ready.fitted.labels[name]) for name, law in fitted.items()}
+        parts.insert(0, ("training", ready.fitted, scores))
+    for part, rows, scores in parts:
+        found = outliers.dominating(rows, scores)
         if found is not None:
-            warnings.warn(f"{part} part: {found}", UserWarning, stacklevel=5)
+            where = "" if ready.folds is not None else f"{part} part: "
+            warnings.warn(f"{where}{found}", UserWarning, stacklevel=5)
