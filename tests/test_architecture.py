@@ -361,6 +361,7 @@ CONCRETE_LAWS = {
     "CountLaw",
     "EventLaw",
     "GaussianLaw",
+    "GaussianMixtureLaw",
     "HeadLaw",
     "MixtureLaw",
     "OrdinalLaw",

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 from scrollmt._data.scaling import Scales
 from scrollmt._io.store import ENABLE_X64
 from scrollmt._numerics.normal import padded_size
-from scrollmt.laws import Law, mix
+from scrollmt.laws import Law, moment_matched
 from scrollmt.laws.joint import JointLaw, Laws
 from scrollmt.model import Model
 
@@ -56,11 +56,13 @@ def laws(
             if coupling.names[0] in names:
                 joint = coupling.law(heads, latent)[: len(x)]
                 coupled.setdefault(coupling.names, []).append(joint)
-    mixed = {name: mix(said) for name, said in by_task.items()}
+    mixed = {name: moment_matched(said) for name, said in by_task.items()}
     return Laws(
         mixed,
         (
-            mix(said).affine([scales.offset[n] for n in names], [scales.scale[n] for n in names])
+            moment_matched(said).affine(
+                [scales.offset[n] for n in names], [scales.scale[n] for n in names]
+            )
             for names, said in coupled.items()
         ),
     )

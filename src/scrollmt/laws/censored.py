@@ -17,9 +17,9 @@ import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 from scipy.special import log_ndtr, ndtr
 
-from scrollmt.laws.base import Numbers, Vector, real_labels
+from scrollmt.laws.base import MemberWeights, Numbers, Vector, real_labels
 from scrollmt.laws.gaussian import GaussianLaw
-from scrollmt.laws.mixture import mix
+from scrollmt.laws.mixture import moment_matched
 from scrollmt.laws.real import Atoms, RealLaw
 
 Bounds = Float[np.ndarray, "N 2"]
@@ -69,7 +69,7 @@ class CensoredLaw(RealLaw):
     """What a detector with limits records of a Gaussian value: at a limit, all that is beyond.
 
     `latent` is the law of the value itself, recorded or not. All else is about what is recorded:
-    min(max(x, lower), upper). An ensemble (`mix`) keeps the first two moments of the value, as for
+    min(max(x, lower), upper). `moment_matched` keeps the first two moments of the value, as for
     Gaussian laws.
     """
 
@@ -84,11 +84,21 @@ class CensoredLaw(RealLaw):
         return type(self)(self.latent[rows], self.lower, self.upper)
 
     @classmethod
-    def _mix(cls, laws: Sequence[Any]) -> Self:
-        limits = {(law.lower, law.upper) for law in laws}
+    def _mix(cls, laws: Sequence[Any], weights: MemberWeights | None) -> Any:
+        cls._limits(laws)
+        return super()._mix(laws, weights)
+
+    @classmethod
+    def _moment_matched(cls, laws: Sequence[Any]) -> Self:
+        return cls(moment_matched([law.latent for law in laws]), *cls._limits(laws))
+
+    @staticmethod
+    def _limits(laws: Sequence[Any]) -> tuple[float, float]:
+        """Those that all laws have."""
+        limits: set[tuple[float, float]] = {(law.lower, law.upper) for law in laws}
         if len(limits) > 1:
             raise ValueError(f"mix: the laws have different limits: {sorted(limits)}")
-        return cls(mix([law.latent for law in laws]), *limits.pop())
+        return limits.pop()
 
     def affine(self, offset: float, scale: float) -> Self:
         """The law of `offset + scale * y`, limits included, for scale > 0."""

@@ -25,7 +25,8 @@ from scipy.optimize.elementwise import find_root
 from scipy.special import betainc, betaln, expit, gammainc, gammaincc, gammaln, logsumexp
 
 from scrollmt.laws.base import Numbers, Vector, real_labels
-from scrollmt.laws.latent import LatentLaw, parts
+from scrollmt.laws.latent import LatentLaw
+from scrollmt.laws.normals import parts
 from scrollmt.laws.real import Atoms, Members
 
 _NODES = 64

@@ -24,6 +24,7 @@ from scipy.special import logsumexp
 from scrollmt.laws.base import (
     IntVector,
     Law,
+    MemberWeights,
     Numbers,
     Vector,
     class_labels,
@@ -80,11 +81,14 @@ class DiscreteLaw(Law):
         return type(self)(self.log_probs[rows])
 
     @classmethod
-    def _mix(cls, laws: Sequence[Any]) -> Self:
+    def _mix(cls, laws: Sequence[Any], weights: MemberWeights | None) -> Self:
         widths = {law.num_classes for law in laws}
         if len(widths) > 1:
             raise ValueError(f"mix: the laws have different numbers of classes: {sorted(widths)}")
-        return cls(logsumexp([law.log_probs for law in laws], axis=0) - math.log(len(laws)))
+        tables = np.stack([law.log_probs for law in laws])
+        if weights is None:
+            return cls(logsumexp(tables, axis=0) - math.log(len(laws)))
+        return cls(logsumexp(tables, axis=0, b=weights[:, :, None]))
 
     @property
     def num_classes(self) -> int:

@@ -2,8 +2,8 @@ r"""The law of a value with Gaussian noise (eq. of V_n, and the weight of ``cor:
 
     y_n ~ N(m_n, V_n),    V_n = sigma_obs^2 + psi_n' Sigma psi_n,    weight_n = 1 / (2 V_n)
 
-Ensembles (``mix``): a Gaussian mixture is summarised by its first two moments,
-m = mean_k m_k and V = mean_k V_k + var_k m_k. Shapes: ``mean``, ``sd``, ``var`` are (N,).
+``mix`` gives the exact mixture of such laws, a `GaussianMixtureLaw`; ``moment_matched`` one
+Gaussian law with its first two moments. Shapes: ``mean``, ``sd``, ``var`` are (N,).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from jaxtyping import Float, PRNGKeyArray
 from scipy.special import ndtr, ndtri
 
 from scrollmt.laws.base import Numbers, Vector, probabilities, real_labels, set_array
+from scrollmt.laws.normals import Normals
 from scrollmt.laws.real import RealLaw
 
 # sd given in float32 makes sd**2 round by about 2e-7, relatively.
@@ -73,7 +74,7 @@ class GaussianLaw(RealLaw):
         return type(self)(self.mean[rows], self.sd[rows], noise)
 
     @classmethod
-    def _mix(cls, laws: Sequence[Any]) -> Self:
+    def _moment_matched(cls, laws: Sequence[Any]) -> Self:
         means = np.stack([law.mean for law in laws])
         # Equal to mean(V + m^2) - mean(m)^2, without the cancellation when |m| >> sd.
         var = np.mean([law.var for law in laws], axis=0) + means.var(axis=0)
@@ -84,6 +85,11 @@ class GaussianLaw(RealLaw):
     @property
     def normal(self) -> bool:
         return True
+
+    @property
+    def normals(self) -> Normals:
+        one = np.ones((len(self), 1))
+        return Normals(self.mean[:, None], self.sd[:, None], one)
 
     @property
     def belief_var(self) -> Vector | None:

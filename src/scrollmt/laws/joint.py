@@ -28,7 +28,17 @@ import pandas as pd
 from jaxtyping import Float, PRNGKeyArray
 
 from scrollmt._data.frames import dataset, index_of
-from scrollmt.laws import DiscreteLaw, GaussianLaw, Law, NumberLaw, Numbers, RealLaw, real_labels
+from scrollmt.laws import (
+    DiscreteLaw,
+    GaussianLaw,
+    Law,
+    MemberWeights,
+    NumberLaw,
+    Numbers,
+    RealLaw,
+    averaged,
+    real_labels,
+)
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 # Entries (i, j) and (j, i) that were computed apart differ by rounding, not by more than this.
@@ -82,18 +92,15 @@ class JointLaw(Law):
         return type(self)(self.names, self.mean[rows], self.cov[rows])
 
     @classmethod
-    def _mix(cls, laws: Sequence[Any]) -> Self:
+    def _mix(cls, laws: Sequence[Any], weights: MemberWeights | None) -> Self:
         orders = {law.names for law in laws}
         if len(orders) > 1:
             raise ValueError(f"mix: the joint laws are over different tasks: {sorted(orders)}")
-        means = np.stack([law.mean for law in laws])
-        apart = means - means.mean(axis=0)
-        between = np.einsum("kni,knj->nij", apart, apart) / len(laws)
-        return cls(
-            laws[0].names,
-            means.mean(axis=0),
-            np.mean([law.cov for law in laws], axis=0) + between,
-        )
+        mean = averaged([law.mean for law in laws], weights)
+        apart = [law.mean - mean for law in laws]
+        between = averaged([one[:, :, None] * one[:, None, :] for one in apart], weights)
+        within = averaged([law.cov for law in laws], weights)
+        return cls(laws[0].names, mean, within + between)
 
     @property
     def sd(self) -> Matrix:

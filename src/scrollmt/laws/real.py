@@ -20,10 +20,18 @@ from typing import Any, Literal, TypeAlias
 import jax
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Float, Int, PRNGKeyArray
 from scipy.special import ndtr
 
-from scrollmt.laws.base import Law, Numbers, Vector, probabilities, real_labels
+from scrollmt.laws.base import (
+    Law,
+    MemberWeights,
+    Numbers,
+    Vector,
+    probabilities,
+    real_labels,
+)
+from scrollmt.laws.normals import Normals
 
 Members = Float[np.ndarray, "N M"]
 Atoms: TypeAlias = Literal["none", "some", "all"]
@@ -50,6 +58,22 @@ def members(value: Numbers, law: str, name: str) -> Members:
         raise ValueError(f"{law}: {name} is {array[row]} in row {row}, need finite numbers")
     array.setflags(write=False)
     return array
+
+
+def relative(weights: np.ndarray, axis: int, name: str) -> np.ndarray:
+    """Weights divided by their sum along an axis."""
+    total = weights.sum(axis=axis, keepdims=True)
+    if not (np.isfinite(weights) & (weights >= 0.0) & (total > 0.0)).all():
+        raise ValueError(f"{name}: weights must be finite and >= 0, with a sum > 0")
+    return np.asarray(weights / total)
+
+
+def sample_members(key: PRNGKeyArray, n: int, weights: Members) -> Int[np.ndarray, "n N"]:
+    """Numbers 0 .. M-1 of members, drawn by their weights."""
+    with np.errstate(divide="ignore"):
+        log_weights = np.log(weights)
+    draws = jax.random.categorical(key, log_weights, shape=(n, len(weights)), mode="high")
+    return np.asarray(draws, dtype=np.int64)
 
 
 class NumberLaw(Law):
@@ -196,11 +220,16 @@ class RealLaw(NumberLaw):
     def metrics(self) -> tuple[str, ...]:
         return "coverage", "crps", "rmse", "mae"
 
-    @classmethod
-    def _mix(cls, laws: Sequence[Any]) -> Any:
-        from scrollmt.laws.mixture import MixtureLaw  # which is a RealLaw itself
+    @property
+    def normals(self) -> Normals | None:
+        """The law as a mixture of normals (N, M), exactly; None where it is none."""
+        return None
 
-        return MixtureLaw(laws)
+    @classmethod
+    def _mix(cls, laws: Sequence[Any], weights: MemberWeights | None) -> Any:
+        from scrollmt.laws.mixture import mixture_of  # whose laws are RealLaws themselves
+
+        return mixture_of(laws, weights)
 
     def affine(self, offset: float, scale: float) -> RealLaw:
         """The law of `offset + scale * y`, for scale > 0."""
