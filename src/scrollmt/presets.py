@@ -64,6 +64,10 @@ class Preset:
     best `committee` runs on a task's own validation NLL are mixed for that task, and None
     takes the best run on the sum for all. With a committee, one label counts for at most
     `score_bound` nats in the validation score. `begin` is where weights and beliefs start.
+    With `folds` every row trains: each fold is the validation part of its own runs, all candidates
+    run on the first two folds and the `finalists` on the others, and out-of-fold scores weigh
+    them for each task. `moments` mixes Gaussian laws into one with the mixture's two moments, as
+    the paper does, instead of keeping the mixture.
     """
 
     name: str
@@ -78,6 +82,7 @@ class Preset:
     score_bound: float | None = None
     folds: int | None = None
     finalists: int = 4
+    moments: bool = False
 
     def __post_init__(self) -> None:
         where = f"Preset {self.name!r}"
@@ -94,8 +99,13 @@ class Preset:
         check_number(f"{where}: cov_floor", self.cov_floor, 0.0)
         check_whole(f"{where}: min_passes", self.min_passes, 0)
         check_whole(f"{where}: starts", self.starts, 1)
+        check_whole(f"{where}: finalists", self.finalists, 1)
         if self.committee is not None:
             check_whole(f"{where}: committee", self.committee, 1)
+        if self.folds is not None:
+            check_whole(f"{where}: folds", self.folds, 2)
+            if self.committee is None:
+                raise ValueError(f"{where}: folds need committee=, since tasks are weighed apart")
 
     def with_schedule(self, steps: int | None = None, patience: int | None = None) -> Preset:
         """Another number of steps, another patience; None keeps that of the preset.
@@ -153,6 +163,7 @@ PAPER = Preset(
     begin=Start(mu=1.0, uniform=True),
     cov_floor=PAPER_COV_FLOOR,
     scale_targets=False,
+    moments=True,
 )
 
 _TWO_LAYERS = Architecture((64, 64), "silu", bias=True, norm=True, skip=True)
@@ -176,8 +187,8 @@ DEFAULT = Preset(
     cov_floor=1e-6,
     scale_targets=True,
     min_passes=20,
-    starts=2,
     committee=3,
+    folds=5,
     # Six sds off, or a probability of one in 500 million: such a label is more likely a mistake.
     score_bound=20.0,
 )

@@ -90,8 +90,9 @@ class _Run(NamedTuple):
     fold: int
     start: int
     candidate: Candidate
-    # By question, at the validation rows of the fold; zero where a label is missing.
-    log_scores: list[Float[np.ndarray, " m"]]
+    # By question, for each of its tasks given those before, at the validation rows of the fold;
+    # zero where a label is missing.
+    log_scores: list[Float[np.ndarray, "G m"]]
 
     @property
     def fits(self) -> Fits:
@@ -161,8 +162,8 @@ def _runs(setting: Setting, batch: Batch, first_fold: int) -> list[_Run]:
 @eqx.filter_jit
 def _log_scores(
     models: Model, data: Data, rows: Array, groups: tuple[tuple[str, ...], ...]
-) -> list[Float[Array, "B m"]]:
-    """The log score of each question at the rows of each run, by the parameters kept for it."""
+) -> list[Float[Array, "B G m"]]:
+    """Log scores of each question's tasks at the rows of each run, by the parameters kept for it."""
 
     def one(model: Model, rows: Array) -> list[Array]:
         part = data.take(rows)
@@ -172,7 +173,7 @@ def _log_scores(
         for criterion, group in enumerate(groups):
             kept = jax.tree.map(lambda a, j=criterion: a[j] if eqx.is_array(a) else a, model)
             terms = data_terms(kept, part)
-            out.append(-sum((terms[name] for name in group), start=jnp.zeros(())))
+            out.append(-jnp.stack([terms[name] for name in group]))
         return out
 
     return eqx.filter_vmap(one, in_axes=(eqx.if_array(0), 0))(models, rows)
@@ -185,14 +186,14 @@ def _question_weight(setting: Setting, group: tuple[str, ...]) -> Float[np.ndarr
 
 
 def _mean_nll(setting: Setting, run: _Run) -> list[float]:
-    """The mean NLL of each question over the fold's labels, one label counting for a bounded one;
-    NaN without labels."""
+    """The mean NLL of each question over the fold's labels, NaN without any; the score of one
+    label is bounded."""
     rows, out = setting.folds.valid[run.fold], []
     bound = setting.preset.score_bound
     for group, scores in zip(setting.groups, run.log_scores, strict=True):
         weight = _question_weight(setting, group)[rows]
-        nll = -scores if bound is None else np.minimum(-scores, bound * len(group))
-        out.append(float(weight @ nll / weight.sum()) if weight.any() else np.nan)
+        nll = -scores if bound is None else np.minimum(-scores, bound)
+        out.append(float(nll.sum(axis=0) @ weight / weight.sum()) if weight.any() else np.nan)
     return out
 
 
@@ -214,23 +215,21 @@ def _finalists(setting: Setting, runs: Sequence[_Run]) -> list[Candidate]:
 def _weighed(setting: Setting, runs: Sequence[_Run], interrupted: bool) -> Selection:
     """The weights of the complete candidates, by question, and the members that have any."""
     complete = _complete(setting, runs)
-    count = len(setting.data)
     selected: dict[str, list[tuple[_Run, int]]] = {}
     weights: dict[str, tuple[float, ...]] = {}
     out_of_fold: dict[str, np.ndarray] = {}
     for criterion, group in enumerate(setting.groups):
-        scores = np.stack(
-            [_spread_out(setting, own, criterion, count) for own in complete.values()]
-        )
-        shares = stacked(scores, _question_weight(setting, group))
-        chosen = np.flatnonzero(shares)
-        mixed = logsumexp(scores[chosen] + np.log(shares[chosen])[:, None], axis=0)
-        names = [name for number, name in enumerate(complete) if number in chosen]
-        pairs = [(run, criterion) for name in names for run in complete[name]]
-        each = [shares[n] / len(complete[name]) for n, name in zip(chosen, names, strict=True) for _ in complete[name]]
+        scores = np.stack([_at_all_rows(setting, own, criterion) for own in complete.values()])
+        # Of the first task, the first two, and so on.
+        joint = np.cumsum(scores, axis=1)
+        shares = stacked(joint[:, -1], _question_weight(setting, group))
+        with np.errstate(divide="ignore"):
+            mixed = np.asarray(logsumexp(joint + np.log(shares)[:, None, None], axis=0))
+        out_of_fold |= dict(zip(group, np.diff(mixed, axis=0, prepend=0.0), strict=True))
+        used = [(s, own) for s, own in zip(shares, complete.values(), strict=True) if s > 0.0]
         for name in group:
-            selected[name], weights[name] = pairs, tuple(map(float, each))
-        out_of_fold[group[0]] = mixed
+            selected[name] = [(run, criterion) for _, own in used for run in own]
+            weights[name] = tuple(float(s) / len(own) for s, own in used for _ in own)
     best = min((run for own in complete.values() for run in own), key=lambda run: run.total)
     return _selection(setting, runs, selected, weights, out_of_fold, best, interrupted)
 
@@ -255,13 +254,16 @@ def _complete(
     return {name: own for name, own in owned.items() if len(own) == most}
 
 
-def _spread_out(
-    setting: Setting, runs: Sequence[_Run], criterion: int, count: int
-) -> Float[np.ndarray, " N"]:
-    """Log scores of a candidate at all rows, each from the fold that did not train on it."""
-    out = np.zeros(count)
+def _at_all_rows(
+    setting: Setting, runs: Sequence[_Run], criterion: int
+) -> Float[np.ndarray, "G N"]:
+    """Log scores of a candidate at all rows, each from the fold that did not train on it.
+
+    Zero at rows of folds that an interrupt left out.
+    """
+    out = np.zeros((len(setting.groups[criterion]), len(setting.data)))
     for run in runs:
-        out[setting.folds.valid[run.fold]] = run.log_scores[criterion]
+        out[:, setting.folds.valid[run.fold]] = run.log_scores[criterion]
     return out
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -73,6 +74,26 @@ def total_nll(rows: reading.Rows, laws: Laws) -> float:
         float(scores.average(terms, weights[name]))
         for name, terms in laws.log_prob(labels).items()
         if weights[name].any()
+    )
+
+
+def out_of_fold(
+    ready: holdout.Ready, log_scores: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Log scores of scaled targets as those of the user's: a density loses log s."""
+    shift = {name: math.log(scale) for name, scale in ready.scales.scale.items()}
+    return {
+        name: values - shift.get(name, 0.0) * (ready.judged.weights[name] > 0)
+        for name, values in log_scores.items()
+    }
+
+
+def summed(rows: reading.Rows, log_scores: Mapping[str, np.ndarray]) -> float:
+    """Mean log scores, added over the tasks that have labels."""
+    return sum(
+        float(scores.average(values, rows.weights[name]))
+        for name, values in log_scores.items()
+        if rows.weights[name].any()
     )
 
 

@@ -27,7 +27,7 @@ SETTINGS: dict[str, Any] = {
     "joint": Names | list[Names] | None,
     "backbone": str | None,
     "optimizer": str | None,
-    "validation": float | None,
+    "validation": float | str | None,
     "refit": bool | None,
     "seed": int,
     "ensemble": int | None,
@@ -40,6 +40,8 @@ SETTINGS: dict[str, Any] = {
 RESULTS: dict[str, Any] = {
     "lead": int,
     "committee": dict[str, list[int]],
+    "weights": dict[str, list[float]] | None,
+    "moments": bool | None,
     "candidates": dict[str, list],
     "history": dict[str, list],
     "feature_names": Names | None,

@@ -40,6 +40,8 @@ def save_estimator(fitted: Any, path: str | os.PathLike) -> None:
             "members": models,
             "lead": lead,
             "committee": {name: list(c) for name, c in fitted.committee_.items()},
+            "weights": fitted.weights_,
+            "moments": fitted.moments_,
             "estimator": {
                 "task_order": list(tasks),
                 "tasks": tasks,
@@ -51,7 +53,7 @@ def save_estimator(fitted: Any, path: str | os.PathLike) -> None:
                 "backbone": fitted.backbone if isinstance(fitted.backbone, str) else None,
                 # Only where there is one of the user's own, which is code and not stored.
                 **({} if isinstance(fitted.optimizer, str) else {"optimizer": None}),
-                "validation": fitted.validation if isinstance(fitted.validation, Real) else None,
+                "validation": _validation(fitted.validation),
                 "refit": fitted.refit,
                 "seed": fitted.seed,
                 "ensemble": fitted.ensemble,
@@ -128,6 +130,9 @@ def load_estimator(
                 f"lead and committee name the members {chosen!r:.60} of {len(members)}"
             )
         out.committee_ = {n: tuple(content["committee"][n]) for n in tasks}
+        # Version 0.1 mixed Gaussian laws into one with two moments, and weighed members equally.
+        out.moments_ = content.get("moments", True)
+        out.weights_ = _weights(content.get("weights"), out.committee_)
         out.model_ = out.members_[content["lead"]]
         out.scales_ = _scales(content["scales"], content["members"][0]["in_size"], out.tasks)
         # Version 0.1 stored no references.
@@ -151,6 +156,26 @@ def load_estimator(
             f"{path} is not a complete model folder: {type(error).__name__}: {why:.200}"
         ) from error
     return out
+
+
+def _validation(given: Any) -> float | str | None:
+    """A share, a number of folds, or None; data of the user's own are not stored."""
+    if given is None or isinstance(given, Real):
+        return given if given is None or isinstance(given, int) else float(given)
+    return "your own data, which is not stored"
+
+
+def _weights(
+    stored: Mapping[str, Any] | None, committee: Mapping[str, tuple[int, ...]]
+) -> dict[str, tuple[float, ...]] | None:
+    """One positive weight a member of each task's committee."""
+    if stored is None:
+        return None
+    weights = {name: tuple(map(float, stored[name])) for name in committee}
+    for name, own in weights.items():
+        if len(own) != len(committee[name]) or not all(0.0 < w <= 1.0 for w in own):
+            raise ModelFolderError(f"the weights {list(own)!r:.60} do not suit task {name!r}")
+    return weights
 
 
 def _scales(stored: dict[str, Any], in_size: int, tasks: Mapping[str, AbstractHead]) -> Scales:

@@ -183,6 +183,7 @@ def model_to_parts(model: Model, in_size: int) -> tuple[dict[str, Any], Arrays]:
             "activation": net.activation,
             "bias": net.biases is not None,
             "norm": net.norm,
+            "skip": net.skip,
         }
     else:
         backbone = {"kind": "given", "type": type(model.backbone).__name__}
@@ -230,6 +231,7 @@ def model_from_parts(
             activation=stored["activation"],
             bias=stored["bias"],
             norm=stored["norm"],
+            skip=stored.get("skip", False),
             key=jax.random.key(0),
         )
     elif backbone is None:
