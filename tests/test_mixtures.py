@@ -1,5 +1,6 @@
 """Mixtures of laws against SciPy's integrals, sums and roots, written out for one forecast."""
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -56,7 +57,7 @@ def spans(n: int) -> np.ndarray:
 
 
 def integral(f: Callable[[Any], Any], ends: np.ndarray) -> float:
-    pieces = zip(ends[:-1], ends[1:], strict=True)
+    pieces = itertools.pairwise(ends)
     return sum(integrate.quad(f, a, b, epsabs=1e-13, epsrel=1e-12)[0] for a, b in pieces)
 
 
@@ -252,10 +253,10 @@ def test_a_mixture_of_censored_laws_is_exact() -> None:
     pair = np.array([[-np.inf, 0.5]])
     upto = [stats.norm.cdf(0.5, MEANS[0, m], SDS[0, m]) for m in (0, 1)]
     assert law.log_prob(pair)[0] == pytest.approx(math.log(0.3 * upto[0] + 0.7 * upto[1]))
-    share = lambda x: (
-        0.3 * stats.norm.cdf(x, MEANS[0, 0], SDS[0, 0])
-        + 0.7 * stats.norm.cdf(x, MEANS[0, 1], SDS[0, 1])
-    )
+
+    def share(x: float) -> float:
+        return float(np.array([0.3, 0.7]) @ stats.norm.cdf(x, MEANS[0, :2], SDS[0, :2]))
+
     want = integral(lambda x: (share(x) - (x >= 0.4)) ** 2, np.array([-1.0, 0.4, 2.0]))
     assert law.crps([0.4])[0] == pytest.approx(want, rel=1e-4)
     with pytest.raises(ValueError, match="modes are those of a density"):

@@ -22,8 +22,10 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 from scipy.optimize import minimize
 
+from scrollmt._numerics.graph import Value
 from scrollmt._numerics.quadrature import log_expected
 from scrollmt._numerics.weighted import weighted_moments
+from scrollmt.heads.exported import Exported
 from scrollmt.laws import HeadLaw, Law, real_labels
 
 HeadT = TypeVar("HeadT", bound="AbstractHead")
@@ -108,6 +110,14 @@ class AbstractHead(eqx.Module):
     def law(self, mean: np.ndarray, var: np.ndarray) -> Law:
         """The plate predictives as the law a user reads."""
         return HeadLaw(self, mean, var)
+
+    def onnx_outputs(self, mean: Value, var: Value, offset: float, scale: float) -> Exported | None:
+        """The arguments of `rescaled_law` as tensors of an ONNX graph; None without such a form.
+
+        `mean` and `var` are the latent line in the precision of the fit. `scrollmt.heads.exported`
+        has the kinds to return.
+        """
+        return None
 
     def rescaled_law(self, mean: np.ndarray, var: np.ndarray, offset: float, scale: float) -> Law:
         """The law of `offset + scale * y`, for a head that was fitted to y."""

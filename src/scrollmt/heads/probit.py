@@ -20,8 +20,11 @@ from jaxtyping import Array, Float, Int
 from scipy.special import ndtri
 
 from scrollmt._data.labels import count_and_texts, read_classes, read_texts
+from scrollmt._numerics import graph
+from scrollmt._numerics.graph import Value
 from scrollmt._numerics.normal import log_bucket_mass
 from scrollmt.heads.base import AbstractHead, class_shares
+from scrollmt.heads.exported import ExportedClasses
 from scrollmt.laws import EventLaw, OrdinalLaw
 
 PROBIT_BASE_SCALE = 1.005
@@ -77,6 +80,12 @@ class AbstractProbit(AbstractHead):
         """Log mass of every class, along a new last axis."""
         labels = jnp.arange(self.classes)
         return jax.vmap(lambda r: self.log_predictive(r, mean, var), out_axes=-1)(labels)
+
+    def onnx_outputs(self, mean: Value, var: Value, offset: float, scale: float) -> ExportedClasses:
+        spread = (var + PROBIT_BASE_SCALE**2).apply("Sqrt").column()
+        edges = np.pad(np.asarray(self.cutpoints), 1, constant_values=(-np.inf, np.inf))
+        lo, hi = ((side - mean.column()) / spread for side in (edges[:-1], edges[1:]))
+        return ExportedClasses(graph.log_bucket_mass(lo, hi).cast(np.float64))
 
     @eqx.filter_jit
     def half_information(self, mean: Array, var: Array) -> Array:

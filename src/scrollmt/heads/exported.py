@@ -1,0 +1,90 @@
+"""What a head writes into an ONNX graph: the arguments of its law, and how members are mixed.
+
+A head returns one of these kinds for each member of an ensemble (`AbstractHead.onnx_outputs`). All
+values are float64, in the user's units. Shapes: N windows, R classes, M members.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self, final
+
+import numpy as np
+
+from scrollmt._numerics.graph import Value, stack
+
+
+class Exported(abc.ABC):
+    """The arguments of one member's law as tensors."""
+
+    @classmethod
+    @abc.abstractmethod
+    def mixed(cls, members: Sequence[Self]) -> dict[str, Value]:
+        """The outputs of a task by name, for the members selected for it."""
+
+
+@final
+@dataclass(frozen=True)
+class ExportedClasses(Exported):
+    """Log masses (N, R); the masses of members are averaged."""
+
+    log_probs: Value
+
+    @classmethod
+    def mixed(cls, members: Sequence[Self]) -> dict[str, Value]:
+        tables = stack(one.log_probs for one in members)
+        log_probs = tables.total("ReduceLogSumExp") - math.log(len(members))
+        return {"log_probs": log_probs, "probs": log_probs.apply("Exp")}
+
+
+@final
+@dataclass(frozen=True)
+class ExportedNormal(Exported):
+    """Mean and variance (N,) of a normal value; `prefix` is put before the names of outputs.
+
+    `mean` and `sd` are those of the mixture. Of several members, `means`, `sds` (N, M) and
+    `weights` (M,) are the mixture itself.
+    """
+
+    mean: Value
+    var: Value
+    prefix: str = ""
+
+    @classmethod
+    def mixed(cls, members: Sequence[Self]) -> dict[str, Value]:
+        means, variances = stack(one.mean for one in members), stack(one.var for one in members)
+        centre = means.total("ReduceMean")
+        apart = means - centre.column()
+        var = variances.total("ReduceMean") + (apart * apart).total("ReduceMean")
+        outputs = {"mean": centre, "sd": var.apply("Sqrt")}
+        if len(members) > 1:
+            equal = means.graph.constant(np.full(len(members), 1.0 / len(members)), float)
+            components = {"means": means, "sds": variances.apply("Sqrt"), "weights": equal}
+            outputs |= {name: value.apply("Identity") for name, value in components.items()}
+        return {f"{members[0].prefix}{name}": value for name, value in outputs.items()}
+
+
+@final
+@dataclass(frozen=True)
+class ExportedLatent(Exported):
+    """Mean and variance (N,) of the latent line, and the learned parameters of the noise by name.
+
+    Of M members `latent_mean` and `latent_var` are (N, M), and learned parameters (M,).
+    """
+
+    mean: Value
+    var: Value
+    learned: Mapping[str, float]
+
+    @classmethod
+    def mixed(cls, members: Sequence[Self]) -> dict[str, Value]:
+        graph = members[0].mean.graph
+        learned = {
+            name: graph.constant([one.learned[name] for one in members], float).apply("Identity")
+            for name in members[0].learned
+        }
+        means, variances = stack(one.mean for one in members), stack(one.var for one in members)
+        return {"latent_mean": means, "latent_var": variances, **learned}
