@@ -40,8 +40,8 @@ SETTINGS: dict[str, Any] = {
 RESULTS: dict[str, Any] = {
     "lead": int,
     "committee": dict[str, list[int]],
-    "candidates": dict[str, list],
-    "history": dict[str, list],
+    "candidates": dict[str, list[Any]],
+    "history": dict[str, list[Any]],
     "feature_names": Names | None,
     "validation_nll": float | None,
     "stop_reason": str,
