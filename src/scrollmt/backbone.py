@@ -58,16 +58,18 @@ def _weight_cotangent(rows: Float[Array, "K N"], z: Float[Array, "H N"]) -> Floa
     if z.shape[0] < _THIN:
         return rows @ z.T
     # The barrier keeps XLA from folding the transpose into the product and swapping it back.
-    return jax.lax.optimization_barrier(z @ rows.T).T
+    product: Array = jax.lax.optimization_barrier(z @ rows.T)
+    return product.T
 
 
 def _feature_cotangent(
     weight: Float[Array, "K H"], rows: Float[Array, "K N"]
 ) -> Float[Array, "H N"]:
-    return jax.lax.optimization_barrier(weight.T) @ rows
+    columns: Array = jax.lax.optimization_barrier(weight.T)
+    return columns @ rows
 
 
-def constant_row(value: float, like: Float[Array, " H"]) -> Float[Array, "1 H"]:
+def constant_row(value: float, like: Float[Array, "*L H"]) -> Float[Array, "1 *L H"]:
     """A row of one value that varies over runs as `like` does, if in name only.
 
     A product of one matrix with the features of many runs makes XLA copy these into one.
@@ -329,13 +331,13 @@ class Dense(eqx.Module):
         *,
         triangular: bool = False,
     ) -> tuple[Float[Array, "L N"], Float[Array, "S N"], Float[Array, "G N"]]:
-        """What `Columns.read` gives for these windows, without their columns where that pays."""
+        """What `Columns.read` gives for these windows; on a GPU, where it can, as one kernel."""
         thin = len(self.weights) == 1 and self.biases is None and not self.skip
         if thin and jax.default_backend() == "gpu":
             # The kernel is written in an experimental part of JAX, which no CPU has to load.
             from scrollmt._fitting import fused
 
-            if fused.pays(x, linear, square, roots):
+            if fused.supports(x, linear, square, roots):
                 act, eps = ACTIVATIONS[self.activation], LAYER_NORM_EPS if self.norm else None
                 none = jnp.zeros((0, x.shape[0]), x.dtype)
                 return fused.lines(act, eps, x, self.weights[0], linear), none, none

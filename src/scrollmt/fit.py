@@ -5,8 +5,8 @@
 and moves every run by the same compiled program. A run ends when its budget is spent,
 when its score has not improved for `patience` evaluations, or when a value stops being
 finite; its best-scoring parameters are always finite and are what is returned. Between
-calls of the program, runs that have ended leave the batch as soon as the half that is left
-pays for another compilation.
+calls of the program, runs that have ended leave the batch as soon as the time that a batch of
+half the size saves is longer than its compilation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Key
 
-from scrollmt._fitting.memory import cut, live_bytes, make_room, pays
+from scrollmt._fitting.memory import clear_jit_cache, cut, live_bytes, worth_compiling
 from scrollmt._fitting.step import (
     INTERRUPTED,
     RUNNING,
@@ -151,7 +151,8 @@ def _run_bytes(program: Program, structure: Any, *leaves: jax.ShapeDtypeStruct) 
     fixed, train, valid, hyper = jax.tree.unflatten(structure, leaves)
     flat = program.flat_like()
     key = jax.eval_shape(lambda: jax.random.key(0))
-    return 6 * flat.size * flat.dtype.itemsize + max(
+    size: int = flat.size * flat.dtype.itemsize
+    return 6 * size + max(
         live_bytes(program.slope, flat, fixed, train, hyper, key),
         live_bytes(program.value, flat, fixed, valid),
     )
@@ -253,7 +254,7 @@ def _train(batch: Batch, progress: Progress | None, skip: bool) -> Fits:
 
 
 def _survivors(batch: Batch, runs: Run) -> np.ndarray | None:
-    """Which runs make up a batch of half the size, a quarter or less, if leaving pays.
+    """Which runs make up a batch of half the size, a quarter or less, if that is worth compiling.
 
     Runs that have ended fill the places that are left, so that few sizes are ever compiled.
     """
@@ -265,7 +266,7 @@ def _survivors(batch: Batch, runs: Run) -> np.ndarray | None:
     if size == len(batch) or not running.size:
         return None
     steps_left = batch.program.schedule.steps - int(np.asarray(runs.step)[running].min())
-    if not pays((len(batch) - size) * steps_left * batch.run_bytes()):
+    if not worth_compiling((len(batch) - size) * steps_left * batch.run_bytes()):
         return None
     ended = np.flatnonzero(status != RUNNING)
     return np.sort(np.concatenate([running, ended[: size - len(running)]]))
@@ -274,7 +275,8 @@ def _survivors(batch: Batch, runs: Run) -> np.ndarray | None:
 def _settled(everyone: Run, places: np.ndarray, runs: Run) -> Run:
     if len(places) == len(everyone.status):
         return runs
-    return jax.tree.map(lambda a, b: a.at[places].set(b), everyone, runs)
+    settled: Run = jax.tree.map(lambda a, b: a.at[places].set(b), everyone, runs)
+    return settled
 
 
 def _together(parts: list[Fits]) -> Fits:
@@ -371,7 +373,7 @@ def fit(
         raise ValueError("a stream of windows is trained on minibatches: set Schedule.batch_size")
     if optimizer is not None:
         _check_optimizer(optimizer, schedule)
-    make_room()
+    clear_jit_cache()
     wanted = eqx.is_inexact_array if trainable is None else trainable(models)
     params, frozen = eqx.partition(models, wanted)
     fixed, static = eqx.partition(frozen, eqx.is_array)

@@ -77,7 +77,8 @@ def average(values: Numbers, weight: Numbers = None) -> np.ndarray:
     # An infinite score of weight zero must not turn into NaN, hence the choice before the product.
     total = np.sum(np.where(counted, values, 0.0) * np.where(counted, shaped, 0.0), axis=0)
     mass = np.sum(np.where(counted, shaped, 0.0), axis=0)
-    return np.divide(total, mass, out=np.full_like(mass, np.nan), where=mass > 0.0)
+    mean: np.ndarray = np.divide(total, mass, out=np.full_like(mass, np.nan), where=mass > 0.0)
+    return mean
 
 
 def nll(law: Law, y: Numbers) -> Vector:
@@ -127,7 +128,8 @@ def squared_error(law: Law, y: Numbers) -> Vector:
             f"squared_error is not defined for a {type(law).__name__}: "
             "only laws of a number that is always recorded have a mean to compare with"
         )
-    return (real_labels(y, len(law)) - law.mean) ** 2
+    error: Vector = (real_labels(y, len(law)) - law.mean) ** 2
+    return error
 
 
 def brier(law: Law, y: Numbers) -> Vector:
@@ -171,7 +173,8 @@ def pit(law: Law, y: Numbers, key: PRNGKeyArray | None = None) -> Vector:
     if key is None:
         raise ValueError("pit is randomised where y has a mass: pass key=jax.random.key(...)")
     u = np.asarray(jax.random.uniform(key, (len(law),)), dtype=np.float64)
-    return (1.0 - u) * low + u * high
+    drawn: Vector = (1.0 - u) * low + u * high
+    return drawn
 
 
 def pit_bounds(law: Law, y: Numbers) -> tuple[Vector, Vector]:
@@ -215,7 +218,8 @@ def coverages(law: Law, y: Numbers, weight: Numbers = None) -> dict[str, float]:
 
 def _mae(law: Law, y: Numbers) -> Vector:
     law = _number(law, "mae", "classes have no distance")
-    return np.abs(real_labels(y, len(law)) - law.quantile(0.5))
+    error: Vector = np.abs(real_labels(y, len(law)) - law.quantile(0.5))
+    return error
 
 
 # Every metric that a law may name, but for coverage, as a mean of elementwise scores.

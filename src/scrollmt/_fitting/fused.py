@@ -34,7 +34,7 @@ _ONE_WARP = triton.CompilerParams(num_warps=1)
 _MOST_FEATURES, _MOST_ROWS = 64, 12
 
 
-def pays(x: Array, linear: Array, square: Array, roots: Array) -> bool:
+def supports(x: Array, linear: Array, square: Array, roots: Array) -> bool:
     """Whether the kernel takes these rows, on the one device that is there."""
     return (
         jax.default_backend() == "gpu"

@@ -38,7 +38,8 @@ Objective = Callable[[Tree, Data, Hyper, float | Array], Losses]
 Score = Callable[[Tree, Data], Float[Array, "*J"]]
 # An optimiser, or a function that makes one from a schedule of the learning rate.
 Optimizer: TypeAlias = (
-    optax.GradientTransformation | Callable[[Callable], optax.GradientTransformation]
+    optax.GradientTransformation
+    | Callable[[Callable[[Array], Array]], optax.GradientTransformation]
 )
 # `combine(gradients, losses, hyper, key)`: gradients and losses by task, to one gradient.
 Combine = Callable[[dict[str, Tree], dict[str, Array], Hyper, Key[Array, ""]], Tree]
@@ -175,7 +176,8 @@ class Program:
 
     def flat_like(self) -> jax.ShapeDtypeStruct:
         """The shape and type of one run's parameters as a vector."""
-        return jax.eval_shape(flattened, self.template)
+        shape: jax.ShapeDtypeStruct = jax.eval_shape(flattened, self.template)
+        return shape
 
     def feed(self, stream: Stream, key: Key[Array, ""]) -> Iterator[Data]:
         """Minibatches for one round after the other."""
@@ -377,7 +379,7 @@ def start(
 @functools.partial(jax.jit, static_argnums=0)
 def finish(program: Program, runs: Run, fixed: Tree) -> tuple[Tree, Tree]:
     """The best parameters of every run, and what is fixed, with an axis of criteria if any."""
-    unflattened = jax.vmap(lambda flat: shaped(flat, program.template))
+    unflattened: Callable[[Array], Tree] = jax.vmap(lambda flat: shaped(flat, program.template))
     if runs.best.ndim == 2:
         return unflattened(runs.best), fixed
     repeated = jax.tree.map(lambda a: jnp.repeat(a[:, None], runs.best.shape[1], axis=1), fixed)

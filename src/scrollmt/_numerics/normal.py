@@ -39,7 +39,8 @@ def mills_series(dtype: np.dtype) -> tuple[float, ...]:
 
     def target(t: np.ndarray) -> np.ndarray:
         x = MILLS_CENTRE * (1.0 + t) / (1.0 - t)
-        return (1.0 + x) * np.sqrt(np.pi / 2.0) * erfcx(x / np.sqrt(2.0))
+        scaled: np.ndarray = (1.0 + x) * np.sqrt(np.pi / 2.0) * erfcx(x / np.sqrt(2.0))
+        return scaled
 
     series = np.polynomial.chebyshev.Chebyshev.interpolate(target, degree)
     return tuple(float(c) for c in series.coef)
@@ -158,7 +159,8 @@ def log_bucket_mass(lo: Float[Array, "..."], hi: Float[Array, "..."]) -> Float[A
 
 @jax.custom_batching.custom_vmap
 def _cholesky(matrix: Float[Array, "H H"]) -> Float[Array, "H H"]:
-    return jnp.linalg.cholesky(matrix)
+    lower: Array = jnp.linalg.cholesky(matrix)
+    return lower
 
 
 @_cholesky.def_vmap
@@ -251,4 +253,4 @@ inverse_root.defvjp(_inverse_root_fwd, _inverse_root_bwd)
 def padded_size(count: int) -> int:
     """The next power of four, to pad arrays to: few sizes, so few compilations, serve any count."""
     bits = (max(count, 1) - 1).bit_length()
-    return 4 ** ((bits + 1) // 2)
+    return 1 << 2 * ((bits + 1) // 2)

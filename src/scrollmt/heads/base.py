@@ -57,6 +57,14 @@ class AbstractHead(eqx.Module):
         """How many latent lines the head reads."""
         return 1
 
+    @property
+    def point_only(self) -> bool:
+        """Whether the head reads means alone, so that its belief has to be a point estimate.
+
+        A head of several lines that uses their variances says False.
+        """
+        return self.rows > 1
+
     @abc.abstractmethod
     def log_predictive(self, y: Array, mean: Array, var: Array) -> Array:
         """Log score of each label under the plate predictive, in nats."""

@@ -15,17 +15,17 @@ from scrollmt._data.scaling import Scales
 from scrollmt._fitting.batches import Factory, made
 from scrollmt._io.store import beliefs, claims, parts
 from scrollmt._io.store.custom import read_classes
-from scrollmt._io.store.folder import ModelFolderError, read_folder, write_folder
+from scrollmt._io.store.folder import Arrays, ModelFolderError, read_folder, write_folder
 from scrollmt._scoring.references import Reference
 from scrollmt.heads import AbstractHead, Gaussian
 from scrollmt.model import Backbone
 from scrollmt.windows import Recipe
 
 
-def save_estimator(fitted: Any, path: str | os.PathLike) -> None:
+def save_estimator(fitted: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator to a new folder."""
     models: list[dict[str, Any]] = []
-    arrays: parts.Arrays = {}
+    arrays: Arrays = {}
     for number, member in enumerate(fitted.members_):
         model, own = parts.model_to_parts(member, fitted.n_features_in_)
         models.append(model)
@@ -75,7 +75,7 @@ def save_estimator(fitted: Any, path: str | os.PathLike) -> None:
 
 def load_estimator(
     make: Callable[..., Any],
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     backbone: Backbone | Factory | None,
     heads: Mapping[str, AbstractHead] | None = None,
     custom: Iterable[Any] = (),
