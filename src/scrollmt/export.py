@@ -35,7 +35,7 @@ import numpy as np
 
 from scrollmt._data.scaling import Scales
 from scrollmt._io.atomic import refuse_existing, replacing
-from scrollmt._numerics.graph import Graph, Node, Value
+from scrollmt._numerics.graph import Graph, Node, Value, concatenated
 from scrollmt.backbone import LAYER_NORM_EPS, Dense
 from scrollmt.beliefs import AbstractBelief
 from scrollmt.forecaster import Forecaster
@@ -83,7 +83,7 @@ def _features(backbone: Any, x: Value) -> Value:
             centred = z - z.total("ReduceMean", keepdims=True)
             var = (centred * centred).total("ReduceMean", keepdims=True)
             z = centred / (var + LAYER_NORM_EPS).apply("Sqrt")
-    return z
+    return concatenated([z, x]) if backbone.skip else z
 
 
 def _line(belief: AbstractBelief, psi: Value, name: str) -> tuple[Value, Value]:
@@ -141,7 +141,16 @@ def to_onnx(model: Forecaster) -> onnx.ModelProto:
             task = member.tasks[name]
             mean, var = _line(task.belief, psi, name)
             said[name].append(_exported(name, task.head, mean, var, scales))
-    return _written(model, graph, {name: type(one[0]).mixed(one) for name, one in said.items()})
+    outputs = {name: type(one[0]).mixed(one, _weights(model, name)) for name, one in said.items()}
+    return _written(model, graph, outputs)
+
+
+def _weights(model: Forecaster, name: str) -> np.ndarray:
+    """The weights of a task's members in the order of their numbers."""
+    numbers = np.asarray(model.committee_[name])
+    if model.weights_ is None:
+        return np.full(len(numbers), 1.0 / len(numbers))
+    return np.asarray(model.weights_[name])[np.argsort(numbers)]
 
 
 def write_onnx(model: Forecaster, path: str | os.PathLike[str], *, force: bool = False) -> Path:

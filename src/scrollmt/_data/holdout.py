@@ -25,12 +25,12 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
+from scrollmt import splits
 from scrollmt._data import reading
 from scrollmt._data.cutting import Question
 from scrollmt._data.frames import check_aligned, row_labels
 from scrollmt._data.reading import Rows
 from scrollmt._data.scaling import Scales
-from scrollmt import splits
 from scrollmt._io.arguments import is_whole, shown
 from scrollmt._scoring import references
 from scrollmt._scoring.references import Past, Reference
@@ -194,9 +194,9 @@ def _warn_of_rare_classes(folds: Folds, rows: Rows) -> None:
                 rare = min(missing)
                 count = int((labels[seen] == rare).sum())
                 warnings.warn(
-                    f"task {name!r}: class {rare} has {count} labels, all of them in one of the "
-                    f"{len(folds)} folds; the runs that validate on that fold never saw it. Collect "
-                    "more labels of it, merge it with another class, or use fewer folds",
+                    f"task {name!r}: class {rare} has {count} labels, all in one of {len(folds)} "
+                    "folds, whose runs never saw it; collect more labels of it, merge it with "
+                    "another class, or use fewer folds",
                     UserWarning,
                     stacklevel=5,
                 )
@@ -283,8 +283,8 @@ def _block_folds(windows: Windows, folds: int) -> Folds | float:
     left = 0 if cut is None else cut.train.shape[1]
     if cut is None or left < _EMBARGOED_SHARE * (len(windows) - -(-len(windows) // folds)):
         warnings.warn(
-            f"{folds} folds of {len(windows)} windows with an embargo on both sides leave {left} to "
-            f"train on; the newest {HELD_OUT_SHARE:.0%} are held out instead",
+            f"{folds} folds of {len(windows)} windows with an embargo on both sides leave {left} "
+            f"to train on; the newest {HELD_OUT_SHARE:.0%} are held out instead",
             UserWarning,
             stacklevel=6,
         )

@@ -18,8 +18,8 @@ _SHOWN = 3
 def dominating(rows: Rows, log_scores: Mapping[str, np.ndarray]) -> str | None:
     """A sentence on the labels that dominate the score of their task; None where none does.
 
-    `log_scores` has one value a row, by task. Such a label is less likely than the task's median label by more than 20 nats and moves the
-    mean by more than 0.05.
+    `log_scores` has one value a row, by task. Such a label is less likely than the task's median
+    label by more than 20 nats and moves the mean by more than 0.05.
     """
     found = []
     for name, scores in log_scores.items():

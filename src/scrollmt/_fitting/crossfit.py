@@ -32,7 +32,7 @@ from scrollmt.couplings import Groups
 from scrollmt.fit import Fits, Optimizer
 from scrollmt.heads import AbstractHead
 from scrollmt.model import Backbone, Model
-from scrollmt.objective import Data, TaskScores, data_terms
+from scrollmt.objective import Data, data_terms
 from scrollmt.presets import Candidate, Preset
 from scrollmt.splits import Folds
 
@@ -163,7 +163,7 @@ def _runs(setting: Setting, batch: Batch, first_fold: int) -> list[_Run]:
 def _log_scores(
     models: Model, data: Data, rows: Array, groups: tuple[tuple[str, ...], ...]
 ) -> list[Float[Array, "B G m"]]:
-    """Log scores of each question's tasks at the rows of each run, by the parameters kept for it."""
+    """Log scores of each question's tasks at the rows of each run, by its own parameters."""
 
     def one(model: Model, rows: Array) -> list[Array]:
         part = data.take(rows)
@@ -234,9 +234,7 @@ def _weighed(setting: Setting, runs: Sequence[_Run], interrupted: bool) -> Selec
     return _selection(setting, runs, selected, weights, out_of_fold, best, interrupted)
 
 
-def _complete(
-    setting: Setting, runs: Sequence[_Run]
-) -> dict[tuple[Candidate, int], list[_Run]]:
+def _complete(setting: Setting, runs: Sequence[_Run]) -> dict[tuple[Candidate, int], list[_Run]]:
     """Runs by candidate and start, of those with a finite score in all folds.
 
     An interrupt may leave none of them; those with the most folds are taken then.
@@ -315,7 +313,7 @@ def _table(
     weights: Mapping[str, tuple[float, ...]],
     best: _Run,
 ) -> pd.DataFrame:
-    """One row a run: what it was, its scores, its prior precisions, and the tasks it is used for."""
+    """One row a run: what it was, its scores and prior precisions, and which tasks use it."""
     lines = []
     for run in runs:
         nll = dict(zip(setting.groups, _mean_nll(setting, run), strict=True))
@@ -330,7 +328,10 @@ def _table(
                 "fold": run.fold,
                 "validation_nll": run.total,
                 **{f"{name}_nll": nll[group] for group in setting.groups for name in group},
-                **{f"{name}_precision": float(tasks[name].prior_precision) for name in setting.heads},
+                **{
+                    f"{name}_precision": float(tasks[name].prior_precision)
+                    for name in setting.heads
+                },
                 "best_step": run.best_step(LAST),
                 "steps": int(run.fits.steps[run.place]),
                 "stop_reason": run.fits.stop_reason[run.place],

@@ -6,7 +6,7 @@ exported stands beside what is fitted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -116,10 +116,14 @@ def where(condition: Value, value: Value, other: Value) -> Value:
     return value.graph.apply("Where", condition, value, other)
 
 
+def concatenated(values: Sequence[Value]) -> Value:
+    """Tensors along their last axis."""
+    return values[0].graph.apply("Concat", *values, axis=-1)
+
+
 def stack(values: Iterable[Value]) -> Value:
     """Tensors of one shape along a new last axis."""
-    columns = [value.column() for value in values]
-    return columns[0].graph.apply("Concat", *columns, axis=-1)
+    return concatenated([value.column() for value in values])
 
 
 def _mills_ratio(x: Value) -> Value:

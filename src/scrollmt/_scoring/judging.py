@@ -97,7 +97,9 @@ def summed(rows: reading.Rows, log_scores: Mapping[str, np.ndarray]) -> float:
     )
 
 
-def warn_of_outliers(model: Any, ready: holdout.Ready, validation: Mapping[str, np.ndarray]) -> None:
+def warn_of_outliers(
+    model: Any, ready: holdout.Ready, validation: Mapping[str, np.ndarray]
+) -> None:
     """Name the labels that dominate their score, given the log scores of validation by task.
 
     With folds validation covers all rows; else the training part is looked at too.

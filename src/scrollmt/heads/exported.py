@@ -7,7 +7,6 @@ values are float64, in the user's units. Shapes: N windows, R classes, M members
 from __future__ import annotations
 
 import abc
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self, final
@@ -22,21 +21,21 @@ class Exported(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def mixed(cls, members: Sequence[Self]) -> dict[str, Value]:
-        """The outputs of a task by name, for the members selected for it."""
+    def mixed(cls, members: Sequence[Self], weights: np.ndarray) -> dict[str, Value]:
+        """The outputs of a task by name, for the members selected for it; weights add to one."""
 
 
 @final
 @dataclass(frozen=True)
 class ExportedClasses(Exported):
-    """Log masses (N, R); the masses of members are averaged."""
+    """Log masses (N, R); of members it is the masses that are averaged."""
 
     log_probs: Value
 
     @classmethod
-    def mixed(cls, members: Sequence[Self]) -> dict[str, Value]:
-        tables = stack(one.log_probs for one in members)
-        log_probs = tables.total("ReduceLogSumExp") - math.log(len(members))
+    def mixed(cls, members: Sequence[Self], weights: np.ndarray) -> dict[str, Value]:
+        tables = stack(one.log_probs for one in members) + np.log(weights)
+        log_probs = tables.total("ReduceLogSumExp")
         return {"log_probs": log_probs, "probs": log_probs.apply("Exp")}
 
 
@@ -54,15 +53,15 @@ class ExportedNormal(Exported):
     prefix: str = ""
 
     @classmethod
-    def mixed(cls, members: Sequence[Self]) -> dict[str, Value]:
+    def mixed(cls, members: Sequence[Self], weights: np.ndarray) -> dict[str, Value]:
         means, variances = stack(one.mean for one in members), stack(one.var for one in members)
-        centre = means.total("ReduceMean")
+        centre = (means * weights).total()
         apart = means - centre.column()
-        var = variances.total("ReduceMean") + (apart * apart).total("ReduceMean")
+        var = ((variances + apart * apart) * weights).total()
         outputs = {"mean": centre, "sd": var.apply("Sqrt")}
         if len(members) > 1:
-            equal = means.graph.constant(np.full(len(members), 1.0 / len(members)), float)
-            components = {"means": means, "sds": variances.apply("Sqrt"), "weights": equal}
+            shares = means.graph.constant(weights, float)
+            components = {"means": means, "sds": variances.apply("Sqrt"), "weights": shares}
             outputs |= {name: value.apply("Identity") for name, value in components.items()}
         return {f"{members[0].prefix}{name}": value for name, value in outputs.items()}
 
@@ -72,7 +71,7 @@ class ExportedNormal(Exported):
 class ExportedLatent(Exported):
     """Mean and variance (N,) of the latent line, and the learned parameters of the noise by name.
 
-    Of M members `latent_mean` and `latent_var` are (N, M), and learned parameters (M,).
+    Of M members `latent_mean` and `latent_var` are (N, M), learned parameters and `weights` (M,).
     """
 
     mean: Value
@@ -80,11 +79,12 @@ class ExportedLatent(Exported):
     learned: Mapping[str, float]
 
     @classmethod
-    def mixed(cls, members: Sequence[Self]) -> dict[str, Value]:
+    def mixed(cls, members: Sequence[Self], weights: np.ndarray) -> dict[str, Value]:
         graph = members[0].mean.graph
         learned = {
             name: graph.constant([one.learned[name] for one in members], float).apply("Identity")
             for name in members[0].learned
         }
         means, variances = stack(one.mean for one in members), stack(one.var for one in members)
-        return {"latent_mean": means, "latent_var": variances, **learned}
+        shares = graph.constant(weights, float).apply("Identity")
+        return {"latent_mean": means, "latent_var": variances, "weights": shares, **learned}
