@@ -362,8 +362,8 @@ def fit(
     """
     streamed = not isinstance(train, Data)
     folds = valid is None
-    if folds:
-        if streamed or not {"train_rows", "valid_rows"} <= set(hyper):
+    if valid is None:
+        if not isinstance(train, Data) or not {"train_rows", "valid_rows"} <= set(hyper):
             raise ValueError(
                 "fit: valid=None needs windows in memory and the rows of every run, "
                 'hyper["train_rows"] and hyper["valid_rows"]'

@@ -141,30 +141,46 @@ def start_batch(
     """
     in_size = train.x.shape[-1]
     label = candidates[0].name if backbone is None else _name_of(backbone)
-    starts, run_keys = [], []
-    for place, key in enumerate(keys):
-        mine = train if train.x.ndim == 2 else jax.tree.map(lambda a, i=place: a[i], train)
-        mine = mine if folds is None else mine.take(folds.train[place])
-        # A head may start from what its own training labels look like, never from those of others.
-        begun = {n: head.started(mine.y[n], mine.weight[n]) for n, head in heads.items()}
-        for net_key, task_key, run_key in start_keys(key, label, preset.starts):
-            if backbone is None:
-                shape = candidates[0].architecture
-                net: Backbone = shape.build(in_size, net_key, uniform=preset.begin.uniform)
-            else:
-                net = made(backbone, net_key)
-            start = build(
-                net,
-                begun,
-                features=features_of(net, in_size),
-                belief=belief,
-                key=task_key,
-                cov_floor=preset.cov_floor,
-                joint=joint,
-                start=preset.begin,
-            )
-            starts += [start] * len(candidates)
-            run_keys += [*jax.random.split(run_key, len(candidates))]
+    schedules = [start_keys(key, label, preset.starts) for key in keys]
+    heads_by_key = [_started(heads, train, place, folds) for place in range(len(keys))]
+
+    def one(begun: Mapping[str, AbstractHead], net: Backbone, task_key: PRNGKeyArray) -> Model:
+        return build(
+            net,
+            begun,
+            features=features_of(net, in_size),
+            belief=belief,
+            key=task_key,
+            cov_floor=preset.cov_floor,
+            joint=joint,
+            start=preset.begin,
+        )
+
+    draws = False
+    begun = [heads for heads in heads_by_key for _ in range(preset.starts)]
+    net_keys, task_keys, run_keys = zip(*(three for own in schedules for three in own), strict=True)
+    if backbone is None:
+        shape, uniform = candidates[0].architecture, preset.begin.uniform
+
+        # One small program for all starts, in the place of one for each of their operations.
+        @eqx.filter_jit
+        def drawn(begun: Any, net_keys: Array, task_keys: Array) -> Model:
+            return eqx.filter_vmap(
+                lambda heads, net, task: one(
+                    heads, shape.build(in_size, net, uniform=uniform), task
+                )
+            )(begun, net_keys, task_keys)
+
+        models = drawn(stack(begun), jnp.stack(net_keys), jnp.stack(task_keys))
+    else:
+        nets = [made(backbone, key) for key in net_keys]
+        draws = takes_key(nets[-1])
+        models = stack([one(*three) for three in zip(begun, nets, task_keys, strict=True)])
+    # Candidates of one start begin alike.
+    starts = jax.tree.map(
+        lambda a: jnp.repeat(a, len(candidates), axis=0) if eqx.is_array(a) else a, models
+    )
+    run_keys = [k for key in run_keys for k in jax.random.split(key, len(candidates))]
     each = preset.starts * len(candidates)
     hyper = {
         name: jnp.tile(
@@ -184,7 +200,7 @@ def start_batch(
     return Batch(
         label=label,
         candidates=candidates,
-        starts=stack(starts),
+        starts=starts,
         keys=jnp.stack(run_keys),
         train=_repeated(train, each),
         valid=None if valid is None else _repeated(valid, each),
@@ -193,8 +209,20 @@ def start_batch(
         score=score,
         owners=len(keys),
         optimizer=optimizer,
-        draws=backbone is not None and takes_key(net),
+        draws=draws,
     )
+
+
+def _started(
+    heads: Mapping[str, AbstractHead], train: Data, place: int, folds: Folds | None
+) -> dict[str, AbstractHead]:
+    """Heads at their starting values, from the training labels of one key and no others."""
+
+    def mine(values: Any) -> Array:
+        own = np.asarray(values) if train.x.ndim == 2 else np.asarray(values)[place]
+        return jnp.asarray(own if folds is None else own[folds.train[place]])
+
+    return {n: head.started(mine(train.y[n]), mine(train.weight[n])) for n, head in heads.items()}
 
 
 def together(heads: Mapping[str, AbstractHead], joint: Groups) -> tuple[tuple[str, ...], ...]:

@@ -115,12 +115,13 @@ class _Run(NamedTuple):
         return int(self.fits.best_step[self.place, criterion])
 
     def model(self, criterion: int) -> Model:
-        return self.fits.model(self.place, criterion)
+        model: Model = self.fits.model(self.place, criterion)
+        return model
 
 
 def cross_fit(setting: Setting, key: PRNGKeyArray, report: Report | None) -> Selection:
     """Train the candidates on all folds and weigh them; an interrupt keeps what is complete."""
-    candidates, count = setting.preset.candidates, len(setting.folds)
+    candidates, count = list(setting.preset.candidates), len(setting.folds)
     races = len(candidates) > setting.preset.finalists and count > RACE_FOLDS
     runs: list[_Run] = []
     interrupted = False
@@ -176,13 +177,14 @@ def _log_scores(
             out.append(-jnp.stack([terms[name] for name in group]))
         return out
 
-    return eqx.filter_vmap(one, in_axes=(eqx.if_array(0), 0))(models, rows)
+    scores: list[Array] = eqx.filter_vmap(one, in_axes=(eqx.if_array(0), 0))(models, rows)
+    return scores
 
 
 def _question_weight(setting: Setting, group: tuple[str, ...]) -> Float[np.ndarray, " N"]:
     """What a row counts for a question: the weight of any of its labels."""
     weights = [np.asarray(setting.data.weight[name], np.float64) for name in group]
-    return np.max(weights, axis=0)
+    return np.asarray(np.max(weights, axis=0))
 
 
 def _mean_nll(setting: Setting, run: _Run) -> list[float]:
@@ -201,7 +203,8 @@ def _finalists(setting: Setting, runs: Sequence[_Run]) -> list[Candidate]:
     """The candidates that go on: in turn, the best of each question that is not chosen yet."""
     candidates = list(setting.preset.candidates)
     table = pd.DataFrame([_mean_nll(setting, run) for run in runs])
-    owner = [candidates.index(run.candidate) for run in runs]
+    # As an array: pandas would take a list for the names of columns.
+    owner = np.array([candidates.index(run.candidate) for run in runs])
     means = table.groupby(owner).mean()
     ranked = [means[question].sort_values().dropna().index for question in means]
     chosen: list[int] = []

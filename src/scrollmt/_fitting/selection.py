@@ -162,16 +162,17 @@ class _Result(NamedTuple):
 
 def _results(batch: Batch, owner: int) -> list[_Result]:
     """The runs of one key."""
-    fits, score = batch.fits, batch.score
+    fits, score, valid = batch.fits, batch.score, batch.valid
     assert fits is not None
+    assert valid is not None
     each = len(fits) // batch.owners
     if isinstance(score, TaskScores):
         kept = {name: j for j, group in enumerate(score.groups) for name in group}
-        by_task = _task_nll(fits.models, batch.valid, score.bound)
+        by_task = _task_nll(fits.models, valid, score.bound)
         by_task = {name: values[:, kept[name]] for name, values in by_task.items()}
         total = fits.best_score[:, -1]
     else:
-        by_task, total = _task_nll(fits.models, batch.valid, None), fits.best_score
+        by_task, total = _task_nll(fits.models, valid, None), fits.best_score
     own = {name: np.asarray(values) for name, values in by_task.items()}
     return [
         _Result(batch, run, {n: float(v[run]) for n, v in own.items()}, float(total[run]))

@@ -104,13 +104,14 @@ def warn_of_outliers(
 
     With folds validation covers all rows; else the training part is looked at too.
     """
+    parts: list[tuple[str, reading.Rows, Mapping[str, np.ndarray]]]
     parts = [("validation", ready.judged, validation)]
     if ready.folds is None:
         fitted = model._laws(model.scales_.inputs(ready.fitted.x))
-        scores = {name: law.log_prob(ready.fitted.labels[name]) for name, law in fitted.items()}
-        parts.insert(0, ("training", ready.fitted, scores))
-    for part, rows, scores in parts:
-        found = outliers.dominating(rows, scores)
+        known = {name: law.log_prob(ready.fitted.labels[name]) for name, law in fitted.items()}
+        parts.insert(0, ("training", ready.fitted, known))
+    for part, rows, log_scores in parts:
+        found = outliers.dominating(rows, log_scores)
         if found is not None:
             where = "" if ready.folds is not None else f"{part} part: "
             warnings.warn(f"{where}{found}", UserWarning, stacklevel=5)
