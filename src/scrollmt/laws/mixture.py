@@ -71,8 +71,8 @@ class MixtureLaw(RealLaw):
     @property
     def sd(self) -> Vector:
         centre = self.mean
-        return np.sqrt(
-            self._averaged([law.var + (law.mean - centre) ** 2 for law in self.components])
+        return np.asarray(
+            np.sqrt(self._averaged([law.var + (law.mean - centre) ** 2 for law in self.components]))
         )
 
     @property
@@ -114,7 +114,7 @@ class MixtureLaw(RealLaw):
         return by_row(row, found, len(self))
 
     def is_atom(self, y: Numbers) -> Bool[np.ndarray, " N"]:
-        return np.any([law.is_atom(y) for law in self.components], axis=0)
+        return np.asarray(np.any([law.is_atom(y) for law in self.components], axis=0))
 
     def log_prob(self, y: Numbers) -> Vector:
         terms = np.stack([law.log_prob(y) for law in self.components])
@@ -124,10 +124,10 @@ class MixtureLaw(RealLaw):
         return np.asarray(logsumexp(terms, axis=0, b=self.weights))
 
     def cdf(self, y: Numbers) -> Vector:
-        return np.minimum(self._averaged([law.cdf(y) for law in self.components]), 1.0)
+        return np.asarray(np.minimum(self._averaged([law.cdf(y) for law in self.components]), 1.0))
 
     def sf(self, y: Numbers) -> Vector:
-        return np.minimum(self._averaged([law.sf(y) for law in self.components]), 1.0)
+        return np.asarray(np.minimum(self._averaged([law.sf(y) for law in self.components]), 1.0))
 
     def cdf_pair(self, y: Numbers) -> tuple[Vector, Vector]:
         low, high = zip(*(law.cdf_pair(y) for law in self.components), strict=True)
@@ -145,14 +145,14 @@ class MixtureLaw(RealLaw):
         low = np.min(each, axis=0, where=there, initial=np.inf)
         high = np.max(each, axis=0, where=there, initial=-np.inf)
         if p in (0.0, 1.0):
-            return low if p == 0.0 else high
+            return np.asarray(low if p == 0.0 else high)
         return np.where(self.cdf(low) >= p, low, bisected(self.cdf, p, low, high))
 
     def _sample(self, key: PRNGKeyArray, n: int) -> Float[np.ndarray, "n N"]:
         which, *keys = jax.random.split(key, 1 + len(self.components))
         draws = np.stack([law._sample(k, n) for law, k in zip(self.components, keys, strict=True)])
         chosen = sample_members(which, n, self.weights.T)
-        return np.take_along_axis(draws, chosen[None], axis=0)[0]
+        return np.asarray(np.take_along_axis(draws, chosen[None], axis=0)[0])
 
 
 def read_weights(weights: Numbers, count: int, forecasts: int, name: str) -> MemberWeights:

@@ -194,7 +194,7 @@ class RealLaw(NumberLaw):
         """Standard deviation of Y_n; by quadrature over quantiles unless a law has its own."""
         weight = np.exp(-0.5 * _NORMAL_NODES**2)
         squares = [(self.quantile(p) - self.mean) ** 2 for p in ndtr(_NORMAL_NODES)]
-        return np.sqrt(weight / weight.sum() @ np.stack(squares))
+        return np.asarray(np.sqrt(weight / weight.sum() @ np.stack(squares)))
 
     @property
     def var(self) -> Vector:
@@ -209,11 +209,6 @@ class RealLaw(NumberLaw):
     @property
     def belief_var(self) -> Vector | None:
         """The part of the variance that the belief adds; None where the law does not say."""
-        return None
-
-    @property
-    def latent_normal(self) -> RealLaw | None:
-        """The normal law of the value behind what is recorded; None where there is none."""
         return None
 
     @property
