@@ -70,10 +70,9 @@ def relative(weights: np.ndarray, axis: int, name: str) -> np.ndarray:
 
 def sample_members(key: PRNGKeyArray, n: int, weights: Members) -> Int[np.ndarray, "n N"]:
     """Numbers 0 .. M-1 of members, drawn by their weights."""
-    with np.errstate(divide="ignore"):
-        log_weights = np.log(weights)
-    draws = jax.random.categorical(key, log_weights, shape=(n, len(weights)), mode="high")
-    return np.asarray(draws, dtype=np.int64)
+    level = np.asarray(jax.random.uniform(key, (n, len(weights))), np.float64)
+    below = np.cumsum(weights, axis=1)[:, :-1]
+    return np.asarray(sum((level >= edge for edge in below.T), np.zeros(level.shape, np.int64)))
 
 
 class NumberLaw(Law):
