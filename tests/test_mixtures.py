@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -90,8 +91,11 @@ def test_densities_and_shares_are_weighted_sums(law: RealLaw) -> None:
 def test_moments_are_integrals_over_the_density(law: RealLaw) -> None:
     for n in range(4):
         centre, ends = float(SHARES[n] @ MEANS[n]), spans(n)
-        first = integral(lambda y, n=n, c=centre: (y - c) * density(n)(y), ends)
-        second = integral(lambda y, n=n, c=centre: (y - c) ** 2 * density(n)(y), ends)
+
+        def power(y: float, k: int, n: int = n, centre: float = centre) -> float:
+            return float((y - centre) ** k * density(n)(y))
+
+        first, second = (integral(partial(power, k=k), ends) for k in (1, 2))
         assert law.mean[n] == pytest.approx(centre + first, rel=1e-12, abs=1e-9)
         assert law.sd[n] == pytest.approx(math.sqrt(second - first**2), rel=1e-8)
 
@@ -137,7 +141,8 @@ def test_the_crps_is_the_integral_of_squared_gaps(law: RealLaw) -> None:
 def test_modes_are_the_local_maxima(law: GaussianMixtureLaw | MixtureLaw) -> None:
     found = law.modes
     for n in range(4):
-        grid = np.linspace(*spans(n)[[0, -1]], 400_001)
+        low, high = spans(n)[[0, -1]]
+        grid = np.linspace(low, high, 400_001)
         height = density(n)(grid)
         top = np.flatnonzero((height[1:-1] > height[:-2]) & (height[1:-1] >= height[2:])) + 1
         step = grid[1] - grid[0]
@@ -206,7 +211,7 @@ def test_the_variance_is_split_into_noise_and_belief() -> None:
         noise = np.sum(SHARES * 0.25 * SDS**2, axis=1)
         np.testing.assert_allclose(law.noise_var, noise, rtol=1e-12)
         np.testing.assert_allclose(law.belief_var, law.var - noise, rtol=1e-9)
-    np.testing.assert_allclose(mix(MEMBERS).effective_weight, 0.5 / mix(MEMBERS).var)  # type: ignore[attr-defined]
+    np.testing.assert_allclose(mix(MEMBERS).effective_weight, 0.5 / mix(MEMBERS).var)
     unknown = mix([MEMBERS[0], GaussianLaw(MEANS[:, 1], SDS[:, 1])])
     assert unknown.noise_var is None
     assert unknown.belief_var is None

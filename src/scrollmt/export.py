@@ -163,7 +163,7 @@ def write_onnx(model: Forecaster, path: str | os.PathLike[str], *, force: bool =
 
 
 def _node(node: Node) -> onnx.NodeProto:
-    attributes = {
+    attributes: dict[str, Any] = {
         key: helper.np_dtype_to_tensor_dtype(value) if key == "to" else value
         for key, value in node.attributes.items()
     }

@@ -171,7 +171,8 @@ def best_constant(head: HeadT, y: Array, weight: Array) -> tuple[HeadT, Array]:
 
     found = minimize(loss, np.asarray(flat, np.float64), jac=True, method="L-BFGS-B")
     best = found.x if np.isfinite(found.fun) and np.isfinite(found.x).all() else flat
-    return eqx.combine(shaped(jnp.asarray(best, flat.dtype)), fixed)
+    fitted: tuple[HeadT, Array] = eqx.combine(shaped(jnp.asarray(best, flat.dtype)), fixed)
+    return fitted
 
 
 @eqx.filter_jit

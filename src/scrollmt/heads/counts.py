@@ -106,7 +106,8 @@ class AbstractCount(AbstractQuadrature):
         if not rate > 0.0:
             return self
         start = jnp.asarray(math.log(rate), self.log_rate.dtype)
-        return eqx.tree_at(lambda head: head.log_rate, self, start)
+        started: Self = eqx.tree_at(lambda head: head.log_rate, self, start)
+        return started
 
 
 class Poisson(AbstractCount):

@@ -70,7 +70,9 @@ class Gaussian(AbstractHead):
         return ExportedNormal(offset + scale * mean.cast(np.float64), total)
 
     def scaled(self, factor: float | Array) -> Self:
-        return eqx.tree_at(lambda h: h.log_sigma_obs, self, self.log_sigma_obs + jnp.log(factor))
+        log_sigma = self.log_sigma_obs + jnp.log(factor)
+        scaled: Self = eqx.tree_at(lambda h: h.log_sigma_obs, self, log_sigma)
+        return scaled
 
     def __repr__(self) -> str:
         return "Gaussian()"

@@ -138,7 +138,8 @@ class Event(AbstractProbit):
         return read_classes(name, values, 2, self.labels, yes_or_no=True)
 
     def with_cutpoints(self, cutpoints: Float[Array, " cuts"]) -> Self:
-        return eqx.tree_at(lambda h: h.cutpoint, self, cutpoints[0])
+        cut: Self = eqx.tree_at(lambda h: h.cutpoint, self, cutpoints[0])
+        return cut
 
     def law(self, mean: np.ndarray, var: np.ndarray) -> EventLaw:
         return EventLaw(_log_probs(self, mean, var))
@@ -179,7 +180,8 @@ class Ordinal(AbstractProbit):
 
     def with_cutpoints(self, cutpoints: Float[Array, " cuts"]) -> Self:
         values = (cutpoints[0], jnp.log(jnp.diff(cutpoints)))
-        return eqx.tree_at(lambda h: (h.first_cutpoint, h.log_gaps), self, values)
+        cut: Self = eqx.tree_at(lambda h: (h.first_cutpoint, h.log_gaps), self, values)
+        return cut
 
     def law(self, mean: np.ndarray, var: np.ndarray) -> OrdinalLaw:
         return OrdinalLaw(_log_probs(self, mean, var))

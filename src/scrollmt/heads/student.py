@@ -103,7 +103,8 @@ class StudentT(AbstractHead):
         lower = jnp.log(noise / jnp.where(spare, least - var, noise))
         top = jnp.where(spare, jnp.minimum(top, lower), top)
         down = jnp.arange(NODES, dtype=top.dtype).reshape(-1, *(1,) * top.ndim)
-        return top - log_precision_step(df, jnp.sqrt) * down
+        step: Array = log_precision_step(df, jnp.sqrt)
+        return top - step * down
 
     def law(self, mean: np.ndarray, var: np.ndarray) -> StudentTLaw:
         scale, excess = (np.exp(np.float64(x)) for x in (self.log_scale_obs, self.log_df_excess))

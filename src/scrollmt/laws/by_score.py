@@ -92,7 +92,7 @@ class HeadLaw(Law):
     def latent_sd(self) -> np.ndarray:
         centre = self.latent_mean
         square = [m.var + (m.mean - centre) ** 2 for m in self._members]
-        return np.sqrt(averaged(square, self._weights))
+        return np.asarray(np.sqrt(averaged(square, self._weights)))
 
     def log_prob(self, y: Numbers) -> Vector:
         """Log density (or log mass) in nats, NaN where missing; in JAX's current precision."""

@@ -114,7 +114,7 @@ class CensoredLaw(RealLaw):
     @property
     def above(self) -> Vector:
         """Chance that the value lies at or above the upper limit."""
-        return ndtr(-self.latent.standardise(self.upper))
+        return np.asarray(ndtr(-self.latent.standardise(self.upper)))
 
     @property
     def atoms(self) -> Atoms:
@@ -124,10 +124,6 @@ class CensoredLaw(RealLaw):
     def metrics(self) -> tuple[str, ...]:
         # Labels that are bounds have no distance to a mean or median.
         return "coverage", "crps"
-
-    @property
-    def latent_normal(self) -> GaussianLaw:
-        return self.latent
 
     def _moments(self) -> tuple[Vector, Vector]:
         """Mean and variance of what is recorded, in units of the latent sd around its mean."""
@@ -144,11 +140,11 @@ class CensoredLaw(RealLaw):
 
     @property
     def mean(self) -> Vector:
-        return self.latent.mean + self.latent.sd * self._moments()[0]
+        return np.asarray(self.latent.mean + self.latent.sd * self._moments()[0])
 
     @property
     def sd(self) -> Vector:
-        return self.latent.sd * np.sqrt(self._moments()[1])
+        return np.asarray(self.latent.sd * np.sqrt(self._moments()[1]))
 
     def is_atom(self, y: Numbers) -> np.ndarray:
         pairs = self._bounds(y)
@@ -192,7 +188,7 @@ class CensoredLaw(RealLaw):
         """
         z, a, b = (self.latent.standardise(v) for v in (self.recorded(y), self.lower, self.upper))
         below, above = _square_integral(z) - _square_integral(a), _square_integral(-z)
-        return self.latent.sd * (below + above - _square_integral(-b))
+        return np.asarray(self.latent.sd * (below + above - _square_integral(-b)))
 
     def recorded(self, y: Numbers) -> Vector:
         """Labels as the detector shows them: a limit where the value lies beyond it.
@@ -206,10 +202,10 @@ class CensoredLaw(RealLaw):
         return np.where(np.isposinf(high) & (low == self.upper), self.upper, shown)
 
     def _quantile(self, p: float) -> Vector:
-        return np.clip(self.latent.quantile(p), self.lower, self.upper)
+        return np.asarray(np.clip(self.latent.quantile(p), self.lower, self.upper))
 
     def _sample(self, key: PRNGKeyArray, n: int) -> Float[np.ndarray, "n N"]:
-        return np.clip(self.latent._sample(key, n), self.lower, self.upper)
+        return np.asarray(np.clip(self.latent._sample(key, n), self.lower, self.upper))
 
     def _bounds(self, y: Numbers) -> Bounds:
         return read_bounds(y, len(self), self.lower, self.upper)
@@ -229,4 +225,4 @@ def _log_mass(lo: Vector, hi: Vector) -> Vector:
         flip = lo + hi > 0.0
         left, right = np.where(flip, -hi, lo), np.where(flip, -lo, hi)
         top = log_ndtr(right)
-        return top + np.log1p(-np.exp(log_ndtr(left) - top))
+        return np.asarray(top + np.log1p(-np.exp(log_ndtr(left) - top)))

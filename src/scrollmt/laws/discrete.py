@@ -93,17 +93,17 @@ class DiscreteLaw(Law):
     @property
     def num_classes(self) -> int:
         """R."""
-        return self.log_probs.shape[1]
+        return int(self.log_probs.shape[1])
 
     @property
     def probs(self) -> Matrix:
         """(N, R) class probabilities."""
-        return np.exp(self.log_probs)
+        return np.asarray(np.exp(self.log_probs))
 
     @property
     def mode(self) -> IntVector:
         """The likeliest class; of equal ones the lowest."""
-        return np.argmax(self.log_probs, axis=1)
+        return np.asarray(np.argmax(self.log_probs, axis=1))
 
     def labels(self, y: Numbers) -> IntVector:
         """`y` as classes of this law, -1 where missing."""
@@ -168,7 +168,7 @@ class OrderedLaw(DiscreteLaw):
         levels = probabilities(p, "p")
         below = self.cdfs[:, :-1, None] < np.atleast_1d(levels)
         classes = below.sum(axis=1)
-        return classes if levels.ndim else classes[:, 0]
+        return np.asarray(classes if levels.ndim else classes[:, 0])
 
 
 @final
@@ -202,7 +202,7 @@ class EventLaw(OrderedLaw):
     @property
     def prob(self) -> Vector:
         """Chance that the event happens."""
-        return np.exp(self.log_probs[:, 1])
+        return np.asarray(np.exp(self.log_probs[:, 1]))
 
     def columns(self, quantiles: Sequence[float], *, wide: bool = False) -> dict[str, np.ndarray]:
         # In a table of its own columns an event has one; in one that it shares with other classes,

@@ -97,7 +97,7 @@ class GaussianLaw(RealLaw):
         if self.noise_var is None:
             return None
         # The constructor has refused all but rounding, which alone can make this negative.
-        return np.maximum(self.var - self.noise_var, 0.0)
+        return np.asarray(np.maximum(self.var - self.noise_var, 0.0))
 
     @property
     def effective_weight(self) -> Vector:
@@ -112,18 +112,19 @@ class GaussianLaw(RealLaw):
 
     def standardise(self, y: Numbers) -> Vector:
         """(y_n - mean_n) / sd_n."""
-        return (real_labels(y, len(self)) - self.mean) / self.sd
+        return np.asarray((real_labels(y, len(self)) - self.mean) / self.sd)
 
     def log_prob(self, y: Numbers) -> Vector:
-        return -0.5 * self.standardise(y) ** 2 - np.log(self.sd) - 0.5 * math.log(2.0 * math.pi)
+        density = -0.5 * self.standardise(y) ** 2 - np.log(self.sd)
+        return np.asarray(density - 0.5 * math.log(2.0 * math.pi))
 
     def cdf(self, y: Numbers) -> Vector:
         """P(Y_n <= y_n)."""
-        return ndtr(self.standardise(y))
+        return np.asarray(ndtr(self.standardise(y)))
 
     def sf(self, y: Numbers) -> Vector:
         """P(Y_n > y_n), with all digits far to the right, where 1 - cdf has none."""
-        return ndtr(-self.standardise(y))
+        return np.asarray(ndtr(-self.standardise(y)))
 
     def quantile(self, p: Numbers) -> np.ndarray:
         """(N,) for a scalar `p`, (N, len(p)) for a 1-d one; infinite at p = 0 and 1."""
@@ -149,11 +150,12 @@ class GaussianLaw(RealLaw):
 
     def _at(self, z: Numbers) -> np.ndarray:
         if np.ndim(z) == 0:
-            return self.mean + self.sd * z
-        return self.mean[:, None] + self.sd[:, None] * z
+            return np.asarray(self.mean + self.sd * z)
+        return np.asarray(self.mean[:, None] + self.sd[:, None] * z)
 
     def _sample(self, key: PRNGKeyArray, n: int) -> Float[np.ndarray, "n N"]:
-        return self.mean + self.sd * np.asarray(jax.random.normal(key, (n, len(self))), np.float64)
+        z = np.asarray(jax.random.normal(key, (n, len(self))), np.float64)
+        return np.asarray(self.mean + self.sd * z)
 
 
 def central_z(level: Numbers) -> np.ndarray:

@@ -122,7 +122,7 @@ class GaussianMixtureLaw(RealLaw):
         return Normals(self.means[rows], self.sds[rows], self.weights[rows])
 
     def _residuals(self, y: Numbers) -> Members:
-        return (real_labels(y, len(self))[:, None] - self.means) / self.sds
+        return np.asarray((real_labels(y, len(self))[:, None] - self.means) / self.sds)
 
     def log_prob(self, y: Numbers) -> Vector:
         terms = -0.5 * self._residuals(y) ** 2 - np.log(self.sds)
@@ -139,7 +139,7 @@ class GaussianMixtureLaw(RealLaw):
 
     def _averaged(self, shares: Members) -> Vector:
         # Weights sum to one up to rounding.
-        return np.minimum(np.sum(self.weights * shares, axis=1), 1.0)
+        return np.asarray(np.minimum(np.sum(self.weights * shares, axis=1), 1.0))
 
     def crps(self, y: Numbers) -> Vector:
         labels, out = real_labels(y, len(self)), np.empty(len(self))
@@ -158,4 +158,4 @@ class GaussianMixtureLaw(RealLaw):
         chosen = sample_members(which, n, self.weights)
         rows = np.arange(len(self))
         z = np.asarray(jax.random.normal(noise, (n, len(self))), np.float64)
-        return self.means[rows, chosen] + self.sds[rows, chosen] * z
+        return np.asarray(self.means[rows, chosen] + self.sds[rows, chosen] * z)

@@ -105,13 +105,13 @@ class JointLaw(Law):
     @property
     def sd(self) -> Matrix:
         """Standard deviations of the tasks."""
-        return np.sqrt(np.diagonal(self.cov, axis1=1, axis2=2))
+        return np.asarray(np.sqrt(np.diagonal(self.cov, axis1=1, axis2=2)))
 
     @property
     def corr(self) -> Matrices:
         """Correlations of the tasks."""
         sd = self.sd
-        return self.cov / (sd[:, :, None] * sd[:, None, :])
+        return np.asarray(self.cov / (sd[:, :, None] * sd[:, None, :]))
 
     @cached_property
     def _factor(self) -> Matrices:
@@ -174,7 +174,7 @@ class JointLaw(Law):
 
     def _sample(self, key: PRNGKeyArray, n: int) -> Float[np.ndarray, "n N J"]:
         z = np.asarray(jax.random.normal(key, (n, *self.mean.shape)), np.float64)
-        return self.mean + np.einsum("nij,snj->sni", self._factor, z)
+        return np.asarray(self.mean + np.einsum("nij,snj->sni", self._factor, z))
 
     def to_frame(self) -> pd.DataFrame:
         """Columns mean_a, sd_a for every task a, and corr_a_b for every pair."""

@@ -24,6 +24,8 @@ from scrollmt.laws.real import Atoms, RealLaw, bisected, relative, sample_member
 
 # Levels at whose quantiles a density is read to find its modes.
 _MODE_LEVELS = ndtr(np.linspace(-4.0, 4.0, 81))
+# The least distance of such places, in sds of the mixture.
+_MODE_APART = 1e-4
 
 
 @final
@@ -71,8 +73,8 @@ class MixtureLaw(RealLaw):
     @property
     def sd(self) -> Vector:
         centre = self.mean
-        return np.sqrt(
-            self._averaged([law.var + (law.mean - centre) ** 2 for law in self.components])
+        return np.asarray(
+            np.sqrt(self._averaged([law.var + (law.mean - centre) ** 2 for law in self.components]))
         )
 
     @property
@@ -91,7 +93,8 @@ class MixtureLaw(RealLaw):
     def modes(self) -> Float[np.ndarray, "N K"]:
         """Local maxima of each density, ascending; NaN where there are fewer than K.
 
-        Sought from quantiles of the components 4 sds out on a normal scale, 0.1 apart.
+        Sought between quantiles of the components; peaks that are narrower than a thousandth of
+        the mixture's sd may be missed.
         """
         if self.atoms != "none":
             raise ValueError(
@@ -100,21 +103,26 @@ class MixtureLaw(RealLaw):
         places = np.sort(
             np.concatenate([law.quantile(_MODE_LEVELS) for law in self.components], axis=1), axis=1
         )
+        # Components share places; apart from each other, neighbours differ by more than rounding.
+        apart = _MODE_APART * self.sd[:, None] * np.arange(places.shape[1])
+        places = np.maximum.accumulate(places - apart, axis=1) + apart
         height = np.stack([self.log_prob(x) for x in places.T], axis=1)
         left, middle, right = height[:, :-2], height[:, 1:-1], height[:, 2:]
         row, place = np.nonzero((middle > left) & (middle >= right))
-        bracket = tuple(places[row, place + k] for k in range(3))
+        # Relative to the mean, so that a mode keeps its digits where that is large.
+        centre = self.mean[row]
+        bracket = tuple(places[row, place + k] - centre for k in range(3))
 
         def depth(x: np.ndarray, rows: np.ndarray) -> np.ndarray:
-            return -self._rows(rows).log_prob(x)
+            return -self._rows(rows).log_prob(self.mean[rows] + x)
 
         # SciPy's parabolas divide by zero where they are done.
         with np.errstate(divide="ignore", invalid="ignore"):
             found = find_minimum(depth, bracket, args=(row,)).x
-        return by_row(row, found, len(self))
+        return by_row(row, centre + found, len(self))
 
     def is_atom(self, y: Numbers) -> Bool[np.ndarray, " N"]:
-        return np.any([law.is_atom(y) for law in self.components], axis=0)
+        return np.asarray(np.any([law.is_atom(y) for law in self.components], axis=0))
 
     def log_prob(self, y: Numbers) -> Vector:
         terms = np.stack([law.log_prob(y) for law in self.components])
@@ -124,10 +132,10 @@ class MixtureLaw(RealLaw):
         return np.asarray(logsumexp(terms, axis=0, b=self.weights))
 
     def cdf(self, y: Numbers) -> Vector:
-        return np.minimum(self._averaged([law.cdf(y) for law in self.components]), 1.0)
+        return np.asarray(np.minimum(self._averaged([law.cdf(y) for law in self.components]), 1.0))
 
     def sf(self, y: Numbers) -> Vector:
-        return np.minimum(self._averaged([law.sf(y) for law in self.components]), 1.0)
+        return np.asarray(np.minimum(self._averaged([law.sf(y) for law in self.components]), 1.0))
 
     def cdf_pair(self, y: Numbers) -> tuple[Vector, Vector]:
         low, high = zip(*(law.cdf_pair(y) for law in self.components), strict=True)
@@ -145,14 +153,14 @@ class MixtureLaw(RealLaw):
         low = np.min(each, axis=0, where=there, initial=np.inf)
         high = np.max(each, axis=0, where=there, initial=-np.inf)
         if p in (0.0, 1.0):
-            return low if p == 0.0 else high
+            return np.asarray(low if p == 0.0 else high)
         return np.where(self.cdf(low) >= p, low, bisected(self.cdf, p, low, high))
 
     def _sample(self, key: PRNGKeyArray, n: int) -> Float[np.ndarray, "n N"]:
         which, *keys = jax.random.split(key, 1 + len(self.components))
         draws = np.stack([law._sample(k, n) for law, k in zip(self.components, keys, strict=True)])
         chosen = sample_members(which, n, self.weights.T)
-        return np.take_along_axis(draws, chosen[None], axis=0)[0]
+        return np.asarray(np.take_along_axis(draws, chosen[None], axis=0)[0])
 
 
 def read_weights(weights: Numbers, count: int, forecasts: int, name: str) -> MemberWeights:

@@ -70,10 +70,9 @@ def relative(weights: np.ndarray, axis: int, name: str) -> np.ndarray:
 
 def sample_members(key: PRNGKeyArray, n: int, weights: Members) -> Int[np.ndarray, "n N"]:
     """Numbers 0 .. M-1 of members, drawn by their weights."""
-    with np.errstate(divide="ignore"):
-        log_weights = np.log(weights)
-    draws = jax.random.categorical(key, log_weights, shape=(n, len(weights)), mode="high")
-    return np.asarray(draws, dtype=np.int64)
+    level = np.asarray(jax.random.uniform(key, (n, len(weights))), np.float64)
+    below = np.cumsum(weights, axis=1)[:, :-1]
+    return np.asarray(sum((level >= edge for edge in below.T), np.zeros(level.shape, np.int64)))
 
 
 class NumberLaw(Law):
@@ -194,7 +193,7 @@ class RealLaw(NumberLaw):
         """Standard deviation of Y_n; by quadrature over quantiles unless a law has its own."""
         weight = np.exp(-0.5 * _NORMAL_NODES**2)
         squares = [(self.quantile(p) - self.mean) ** 2 for p in ndtr(_NORMAL_NODES)]
-        return np.sqrt(weight / weight.sum() @ np.stack(squares))
+        return np.asarray(np.sqrt(weight / weight.sum() @ np.stack(squares)))
 
     @property
     def var(self) -> Vector:
@@ -209,11 +208,6 @@ class RealLaw(NumberLaw):
     @property
     def belief_var(self) -> Vector | None:
         """The part of the variance that the belief adds; None where the law does not say."""
-        return None
-
-    @property
-    def latent_normal(self) -> RealLaw | None:
-        """The normal law of the value behind what is recorded; None where there is none."""
         return None
 
     @property

@@ -81,7 +81,7 @@ class StudentTLaw(LatentLaw):
 
     @property
     def mean(self) -> Vector:
-        return self.latent_mean.mean(axis=1)
+        return np.asarray(self.latent_mean.mean(axis=1))
 
     @property
     def noise_var(self) -> Vector:
@@ -92,22 +92,22 @@ class StudentTLaw(LatentLaw):
     @property
     def belief_var(self) -> Vector:
         """What the belief adds, and the members' disagreement."""
-        return self.latent_var.mean(axis=1) + self.latent_mean.var(axis=1)
+        return np.asarray(self.latent_var.mean(axis=1) + self.latent_mean.var(axis=1))
 
     @property
     def var(self) -> Vector:
-        return self.noise_var + self.belief_var
+        return np.asarray(self.noise_var + self.belief_var)
 
     @property
     def sd(self) -> Vector:
-        return np.sqrt(self.var)
+        return np.asarray(np.sqrt(self.var))
 
     def log_prob(self, y: Numbers) -> Vector:
         return self._log_mixture(y, lambda z, var: -0.5 * z**2 - 0.5 * np.log(var)) - LOG_SQRT_2PI
 
     def sf(self, y: Numbers) -> Vector:
         # Far out, what is left comes from precisions that have next to no mass themselves.
-        return np.exp(np.minimum(self._log_mixture(y, lambda z, _: log_ndtr(-z)), 0.0))
+        return np.asarray(np.exp(np.minimum(self._log_mixture(y, lambda z, _: log_ndtr(-z)), 0.0)))
 
     def _log_mixture(self, y: Numbers, log_term: Callable[..., np.ndarray]) -> Vector:
         """The mixture over precisions of a function of normals: of residuals z, and variances."""
@@ -118,10 +118,10 @@ class StudentTLaw(LatentLaw):
             total = self._variances(part, u)
             z = (y[part, None] - self.latent_mean[part])[:, :, None] / np.sqrt(total)
             out[part] = logsumexp(log_weight + log_term(z, total), axis=(1, 2))
-        return out - logsumexp(log_weight)
+        return np.asarray(out - logsumexp(log_weight))
 
     def cdf(self, y: Numbers) -> Vector:
-        return np.exp(np.minimum(self._log_mixture(y, lambda z, _: log_ndtr(z)), 0.0))
+        return np.asarray(np.exp(np.minimum(self._log_mixture(y, lambda z, _: log_ndtr(z)), 0.0)))
 
     def crps(self, y: Numbers) -> Vector:
         labels, out = real_labels(y, len(self)), np.empty(len(self))
@@ -145,7 +145,7 @@ class StudentTLaw(LatentLaw):
         a = np.asarray(jax.random.normal(latent, shape), np.float64)
         e = np.asarray(jax.random.normal(noise, shape), np.float64)
         line = self.latent_mean[row, member] + np.sqrt(self.latent_var[row, member]) * a
-        return line + self.scale_obs[member] * e / np.sqrt(chi)
+        return np.asarray(line + self.scale_obs[member] * e / np.sqrt(chi))
 
     def _normals(self, per_row: int) -> Iterator[tuple[np.ndarray, Normals]]:
         """Rows, and their laws as mixtures of C normals; precisions without mass are left out.
@@ -173,4 +173,5 @@ class StudentTLaw(LatentLaw):
         return u, log_mass - math.log(self.df.size)
 
     def _variances(self, part: np.ndarray, u: np.ndarray) -> np.ndarray:
-        return self.latent_var[part][:, :, None] + self.scale_obs[:, None] ** 2 * np.exp(-u)
+        noise = self.scale_obs[:, None] ** 2 * np.exp(-u)
+        return np.asarray(self.latent_var[part][:, :, None] + noise)

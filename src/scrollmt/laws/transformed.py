@@ -58,7 +58,7 @@ class TransformedLaw(NumberLaw):
     @staticmethod
     def _transform(laws: Sequence[Any]) -> Transform:
         """The one that all laws come from."""
-        transforms = {one.transform for one in laws}
+        transforms: set[Transform] = {one.transform for one in laws}
         if len(transforms) > 1:
             raise ValueError(
                 "mix: the laws come from different transforms: "
