@@ -177,7 +177,7 @@ def _cholesky_batch(axis_size: int, in_batched: list[bool], matrices: Array) -> 
 def _lower_inverse(root: Float[Array, "H H"]) -> Float[Array, "H H"]:
     """Inverse of a lower triangular matrix by products alone, doubling the blocks on the diagonal.
 
-    A triangular solve would go to a threaded BLAS, which fights with XLA for the cores.
+    A triangular solve would go to a threaded BLAS, which competes with XLA for the cores.
     """
     size = root.shape[0]
     padded = power_of_two(size)
