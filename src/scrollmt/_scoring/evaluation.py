@@ -54,7 +54,7 @@ class Scored:
 
 
 def evaluate(tasks: Mapping[str, Scored], overlap: int = 1) -> pd.DataFrame:
-    """One row per task: nll, nll_se, labels, skill, skill_se, references, and metrics of the law."""
+    """By task: nll, nll_se, labels, skill, skill_se, references, and the metrics of a law."""
     rows = {name: _row(task, overlap) for name, task in tasks.items()}
     table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("task")
     known = [name for name in ("nll", *BESIDE) if name in table]
