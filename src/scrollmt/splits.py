@@ -186,7 +186,7 @@ def _bounds(n: int, fractions: Sequence[float]) -> list[int]:
     if sizes[0] == 0 or np.any((sizes == 0) & (shares > 0)):
         raise ValueError(
             f"fractions {tuple(fractions)} of n={n} windows give parts of {sizes.tolist()} "
-            "windows; a part with a fraction > 0 may not be empty, nor may training: use more windows."
+            "windows; a part with a fraction > 0 may not be empty, nor may training; add windows."
         )
     return bounds
 
