@@ -156,7 +156,7 @@ def _products_fwd(
 def _spread(
     triangular: bool, deviation: Float[Array, "H N"], roots: Float[Array, "G F H"]
 ) -> tuple[list[Array], Float[Array, "G N"]]:
-    """The responses of the roots, one array a step of the stairs, and their squared norms."""
+    """The responses of the roots, one array per block of `_stairs`, and their squared norms."""
     groups, size, width = roots.shape
     spreads = jnp.zeros((groups, deviation.shape[1]), deviation.dtype)
     spread: list[Array] = []

@@ -146,7 +146,7 @@ def _replicated(tree: Any, data: Data) -> Any:
 def _run_bytes(program: Program, structure: Any, *leaves: jax.ShapeDtypeStruct) -> int:
     """An estimate of the memory that one run takes, from the shapes of what it reads.
 
-    Remembered, because it traces a step and a batch asks for it after every few rounds.
+    Cached, because it traces a step and a batch needs it after every few rounds.
     """
     fixed, train, valid, hyper = jax.tree.unflatten(structure, leaves)
     flat = program.flat_like()
@@ -227,7 +227,7 @@ def _train(batch: Batch, progress: Progress | None, skip: bool) -> Fits:
     """Advance all runs of a batch to their ends, or until an interrupt."""
     program = batch.program
     everyone = start(program, batch.params, batch.fixed, batch.valid, batch.hyper, batch.keys)
-    # The runs that still move, and where these stand among all.
+    # The runs that have not ended, and their places in the whole batch.
     moving, places, runs = batch, np.arange(len(batch)), everyone
     feed = None if isinstance(batch.train, Data) else program.feed(batch.train, batch.keys[0])
     blocks: list[np.ndarray] = []

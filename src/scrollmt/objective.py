@@ -10,7 +10,7 @@ missing label is a row with weight zero, so its term and its gradient vanish exa
 A task with a `precision_prior` has $-\log\mathcal{N}(\log\alpha_k;\, m_k, s_k^2)$ in its prior term
 too; the paper's objective has none.
 
-Tasks that are coupled by their noise share one joint term a row. By the chain rule it is a sum
+Tasks that are coupled by their noise share one joint term per row. By the chain rule it is a sum
 over those tasks, each scored given the observed labels of the coupled ones before it; their
 weights agree in every row, so that the weight is that of the row's joint term.
 """
@@ -40,7 +40,7 @@ else:
 class Data(eqx.Module):
     """Windows as the objective sees them: inputs, labels and weights by task.
 
-    NumPy arrays and memory maps are welcome; they reach a device when they are used.
+    NumPy arrays and memory maps are accepted; they are copied to a device when they are used.
     """
 
     x: Float[_Stored, "N D"]
@@ -99,7 +99,7 @@ def shared_cavity(model: AbstractModel, data: Data, name: str) -> Float[Array, "
 def task_losses(
     model: AbstractModel, data: Data, *, data_scale: float | Array = 1.0
 ) -> dict[str, Float[Array, ""]]:
-    """The shared-cavity loss of every task by name, for a rule that treats tasks apart."""
+    """The shared-cavity loss of every task by name, for a rule that treats tasks differently."""
     return {
         name: data_scale * jnp.sum(terms) + prior_term(model.tasks[name])
         for name, terms in data_terms(model, data).items()
@@ -134,7 +134,7 @@ def composed_objective(
 
 
 def backbone_penalty(model: AbstractModel) -> Float[Array, ""]:
-    """Half the squared norm of the backbone's weight matrices; biases go free."""
+    """Half the squared norm of the backbone's weight matrices; biases have no penalty."""
     leaves = jax.tree.leaves(eqx.filter(model.backbone, eqx.is_inexact_array))
     squares: list[Array] = [jnp.sum(w * w) for w in leaves if w.ndim >= 2]
     total = sum(squares, start=jnp.zeros(()))

@@ -85,8 +85,8 @@ def log_evidence(
     noise = jnp.sum(weight * (LOG_SQRT_2PI + jnp.log(sigma_obs)))
     misfit = jnp.sum(weight * residual**2) / sigma_obs**2
     size = psi.shape[1]
-    pull = prior_precision * jnp.sum(belief.mu**2)
-    return -noise + 0.5 * (size * jnp.log(prior_precision) - log_det - misfit - pull)
+    shrinkage = prior_precision * jnp.sum(belief.mu**2)
+    return -noise + 0.5 * (size * jnp.log(prior_precision) - log_det - misfit - shrinkage)
 
 
 class Bound(AbstractModel):

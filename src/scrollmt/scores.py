@@ -1,4 +1,4 @@
-r"""Scores of laws against labels: one value a forecast, reduced only where a name says so.
+r"""Scores of laws against labels: one value per forecast, reduced only where a name says so.
 
 All are negatively oriented (lower is better) but for ``accuracy`` and ``coverage``:
 

@@ -60,7 +60,7 @@ def random_split(
 ) -> Split:
     """Disjoint random parts, drawn by a NumPy generator seeded with the integer ``seed``.
 
-    ``positions`` (increasing integers, one a window) say where the windows lie on the time
+    ``positions`` (increasing integers, one per window) say where the windows lie on the time
     axis; ``embargo`` is in their unit and removes every training window within that distance
     of a validation or test window, and every validation window within it of a test window.
     Without positions the windows count as neighbours in the order given. The loss is heavy:
@@ -102,7 +102,7 @@ def rolling_origins(
     embargo: int = 0,
     positions: Sequence[int] | np.ndarray | None = None,
 ) -> list[Split]:
-    """One split an origin: a growing training part, then a validation and a test block.
+    """One split per origin: a growing training part, then a validation and a test block.
 
     Origin j trains on the first ``(first + j step) n`` windows; validation and test blocks of
     ``block n`` windows follow at once. The step spreads the origins evenly so that the last
@@ -164,7 +164,7 @@ def _any_between(places: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.nd
 
 
 def _cut(n: int, share: float) -> int:
-    """Floor of ``share * n``, forgiving the rounding of decimal fractions such as 0.4 + 0.3."""
+    """Floor of ``share * n``, up to the rounding of decimal fractions such as 0.4 + 0.3."""
     return int(np.floor(share * n + 1e-6))
 
 
@@ -186,7 +186,7 @@ def _bounds(n: int, fractions: Sequence[float]) -> list[int]:
     if sizes[0] == 0 or np.any((sizes == 0) & (shares > 0)):
         raise ValueError(
             f"fractions {tuple(fractions)} of n={n} windows give parts of {sizes.tolist()} "
-            "windows; a part that is asked for may not be empty, and training never."
+            "windows; a part with a fraction > 0 may not be empty, nor may training; add windows."
         )
     return bounds
 
@@ -199,7 +199,7 @@ def _positions(n: int, positions: Sequence[int] | np.ndarray | None, embargo: in
     places = np.asarray(positions)
     if places.shape != (n,) or not np.issubdtype(places.dtype, np.integer):
         raise ValueError(
-            f"positions must be {n} integers, one a window; got shape {places.shape} of "
+            f"positions must be {n} integers, one per window; got shape {places.shape} of "
             f"{places.dtype}."
         )
     if np.any(np.diff(places) <= 0):

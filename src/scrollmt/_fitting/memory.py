@@ -29,11 +29,11 @@ _SHARE_OF_MAPPINGS = 0.6
 _FEW_WINDOWS = {"cpu": 10_000}
 _FEW_WINDOWS_ELSEWHERE = 1_000_000
 # A CPU is fastest while what the runs of a batch keep alive stays in its caches, as long as every
-# core has a few of them to take turns with (measured, see docs/results/speed.md).
+# core has a few of them to work on (measured, see docs/results/speed.md).
 _CACHED_BYTES_PER_CORE = 24e6
 _RUNS_PER_CORE = 4
-# A run that keeps more than this alive fills what a core has at hand, and others beside it only
-# push it out. One run a core is then faster by a quarter, where that leaves no core idle for long.
+# A run that keeps more than this alive fills the cache of a core, and a second run on that core
+# evicts it. One run per core is then faster by a quarter, where no core stays idle for long.
 _LONE_RUN_BYTES = 6e6
 
 
@@ -47,7 +47,7 @@ def cores() -> int:
 def clear_jit_cache() -> None:
     """Drop compiled programs before the process runs out of memory mappings.
 
-    Linux grants a process some 65,000 of them. Every compiled program keeps a few hundred, and
+    Linux allows a process some 65,000 of them. Every compiled program keeps a few hundred, and
     the first that is refused ends the process; a sweep over a hundred shapes gets there. What is
     dropped is compiled again when it is needed.
     """

@@ -9,7 +9,7 @@ criteria; each then keeps its own best parameters, a run goes on while one of th
 the history shows the last of them.
 
 Another optimiser may take Adam's place, and a rule may combine the gradients of several losses;
-both work on trees in the model's own shapes, since some treat layers, matrices or tasks apart.
+both work on trees in the model's own shapes, since some treat layers or tasks differently.
 """
 
 from __future__ import annotations
@@ -132,8 +132,8 @@ def _adam(schedule: Schedule) -> optax.GradientTransformation:
     return optax.chain(optax.clip_by_global_norm(schedule.clip), adam)
 
 
-def _rows(key: Key[Array, "*B"], windows: int, count: int, batch: int) -> Array:
-    """Row numbers of `count` minibatches: shuffled passes, each window once a pass."""
+def _minibatch_indices(key: Key[Array, "*B"], windows: int, count: int, batch: int) -> Array:
+    """Window numbers of `count` minibatches: shuffled passes, each window once per pass."""
     passes = math.ceil(count * batch / windows)
     keys = jax.random.split(key, passes)
     order = jax.vmap(lambda k: jax.random.permutation(k, windows))(keys)
@@ -270,7 +270,7 @@ class Program:
             rate = hyper["learning_rate"] * self.schedule.rate(run.step)
             return run.params - (rate * direction).astype(run.params.dtype), state
         gradient = shaped(grads, self.template)
-        # What line searches and rates that follow the loss ask for; others ignore it.
+        # Line searches and rates that follow the loss need these; others ignore them.
         extra = {"value": loss, "grad": gradient, "value_fn": lambda tree: loss_at(flattened(tree))}
         updates, state = self.own_optimiser(hyper).update(
             gradient, run.optimiser, shaped(run.params, self.template), **extra
@@ -289,8 +289,9 @@ def _advance_one(
     """One run `rounds` evaluations further; a run that has ended stays as it is."""
     schedule, batch = program.schedule, program.batch
 
-    def step(run: Run, rows: Any) -> tuple[Run, Array]:
-        data = train if rows is None else rows if isinstance(rows, Data) else train.take(rows)
+    def step(run: Run, drawn: Any) -> tuple[Run, Array]:
+        """One update on all windows (None), on a minibatch, or on the windows of these numbers."""
+        data = train if drawn is None else drawn if isinstance(drawn, Data) else train.take(drawn)
         key = jax.random.fold_in(jax.random.fold_in(run.key, _STEP_KEYS), run.step)
         loss, grads = program.slope(run.params, fixed, data, hyper, key)
         params, moments = program.moved(
@@ -298,30 +299,30 @@ def _advance_one(
         )
         averaged = params
         if schedule.average:
-            # A young average forgets faster, so the starting values do not linger in it.
+            # A smaller decay in the first steps removes the starting values from the average.
             keep = jnp.minimum(schedule.average, (1.0 + run.step) / (10.0 + run.step))
             averaged = keep * run.averaged + (1.0 - keep) * params
         moved = replace(run, params=params, optimiser=moments, averaged=averaged, step=run.step + 1)
         going = run.status == RUNNING
-        # A sum of squares is non-finite exactly when a term is, or when the step is hopeless.
+        # A sum of squares is non-finite exactly when a term is, or when the sum overflows.
         finite = jnp.isfinite(loss) & jnp.isfinite(jnp.sum(grads * grads))
         kept = jax.tree.map(lambda n, o: jnp.where(going & finite, n, o), moved, run)
         return replace(kept, status=jnp.where(going & ~finite, NONFINITE, run.status)), loss
 
     def one_round(run: Run, _: None) -> tuple[Run, tuple[Array, Array]]:
         going = run.status == RUNNING
-        rows: Any = None
+        drawn: Any = None
         key = run.key
         if program.streamed:
-            rows = train
+            drawn = train
         elif batch is not None:
             key, draw = jax.random.split(run.key)
-            rows = _rows(draw, program.windows, schedule.eval_every, batch)
+            drawn = _minibatch_indices(draw, program.windows, schedule.eval_every, batch)
         if program.folds:
             own = hyper["train_rows"]
-            rows = own[rows] if batch is not None else jnp.tile(own, (schedule.eval_every, 1))
-        run, losses = jax.lax.scan(step, run, rows, length=schedule.eval_every)
-        # A run that broke within the round stands at its last finite parameters: score those.
+            drawn = own[drawn] if batch is not None else jnp.tile(own, (schedule.eval_every, 1))
+        run, losses = jax.lax.scan(step, run, drawn, length=schedule.eval_every)
+        # A run that became non-finite within the round keeps its last finite parameters.
         judged = program.judged(valid, hyper)
         value = program.watched(run.averaged, fixed, judged, hyper, run.step)
         better = going & (value < run.best_score)

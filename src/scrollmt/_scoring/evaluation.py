@@ -3,7 +3,7 @@ r"""Scores of laws beside reference forecasts, with their errors and numbers of 
     skill = (lowest mean NLL of a reference) - (mean NLL of the law)      nats; above 0 is better
 
 Standard errors leave out stretches of neighbouring windows (see `uncertainty`); that of the skill
-is of the difference, label by label. Shapes: one row a task.
+is of the difference, label by label. Shapes: one row per task.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from scrollmt.laws import Law
 from scrollmt.laws.transformed import in_original_units
 from scrollmt.observables import Observable
 
-# What stands beside the metrics of `scores.summarise`.
+# Columns beside the metrics of `scores.summarise`.
 BESIDE = ("nll_se", "labels", "skill", "skill_se", *NAMES)
 # So many standard errors tell a difference from chance.
 CLEAR = 2.0
@@ -54,7 +54,7 @@ class Scored:
 
 
 def evaluate(tasks: Mapping[str, Scored], overlap: int = 1) -> pd.DataFrame:
-    """One row a task: nll, nll_se, labels, skill, skill_se, references, and what suits the law."""
+    """By task: nll, nll_se, labels, skill, skill_se, references, and the metrics of a law."""
     rows = {name: _row(task, overlap) for name, task in tasks.items()}
     table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("task")
     known = [name for name in ("nll", *BESIDE) if name in table]

@@ -68,7 +68,7 @@ def total_nll(rows: reading.Rows, laws: Laws) -> float:
     """Mean NLL added over the tasks that have labels; joint over those that are coupled."""
     labels, weights = dict(rows.labels), rows.weights
     for group in laws.coupled:
-        # What stands where a label is missing must not be conditioned on.
+        # The fill value of a missing label must not be conditioned on.
         labels |= {n: np.where(weights[n] > 0, labels[n], np.nan) for n in group.names}
     return -sum(
         float(scores.average(terms, weights[name]))

@@ -136,7 +136,7 @@ def frozen_device() -> AbstractContextManager[None]:
         cpu = jax.local_devices(backend="cpu")[0]
     except RuntimeError as error:
         raise ValueError(
-            "corpora are drawn on the CPU, which JAX was told to leave out; "
+            "corpora are drawn on the CPU, which JAX was configured without; "
             "list it last, as in JAX_PLATFORMS=cuda,cpu"
         ) from error
     chosen: AbstractContextManager[None] = jax.default_device(cpu)
@@ -170,7 +170,7 @@ def steps_in(lead: float, step: float) -> int:
     if not math.isfinite(ratio) or ratio <= 0:
         raise ValueError(f"lead={lead} must be positive and finite; the smallest lead is {step:g}")
     count = round(ratio)
-    # 1e-6 of a step forgives the rounding of decimal leads and nothing that a user could mean.
+    # 1e-6 of a step covers the rounding of decimal leads, and no difference that a user could mean.
     if count == 0 or abs(ratio - count) > 1e-6:
         below, above = math.floor(ratio) * step, math.ceil(ratio) * step
         nearest = f"{above:g}" if below == 0 else f"{below:g} or {above:g}"

@@ -71,7 +71,7 @@ QUESTIONS: dict[str, Observable] = {
 }
 
 # Members are summed up in groups, whose differences show the Monte-Carlo error.
-# A window whose score has a larger variance than ROUGH_VAR hangs on a few lucky members.
+# A window whose score has a larger variance than ROUGH_VAR depends on a few members.
 GROUPS = 10
 LEAST_MEMBERS = 100
 REFINEMENTS = (10, 100)

@@ -119,7 +119,7 @@ def load_estimator(
             out.recipe = Recipe.from_dict(content["recipe"])
             claims.check_recipe(out.recipe, content["members"][0]["in_size"])
             if set(out.recipe.tasks) != set(tasks):
-                raise ModelFolderError(f"the recipe asks {list(out.recipe.tasks)!r:.60}")
+                raise ModelFolderError(f"the recipe has the tasks {list(out.recipe.tasks)!r:.60}")
         out.recipe_ = out.recipe
         out.tasks_ = dict(out.tasks)
         out.members_ = members
@@ -150,7 +150,7 @@ def load_estimator(
             out.feature_names_in_ = np.asarray(names, dtype=object)
     except ModelFolderError as error:
         raise ModelFolderError(f"{path}: {error}") from None
-    except Exception as error:  # what a stranger wrote may be wrong in any way there is
+    except Exception as error:  # an untrusted file can be wrong in any way
         why = " ".join(str(error).split()) or "it cannot be read"
         raise ModelFolderError(
             f"{path} is not a complete model folder: {type(error).__name__}: {why:.200}"
@@ -179,7 +179,7 @@ def _weights(
 
 
 def _scales(stored: dict[str, Any], in_size: int, tasks: Mapping[str, AbstractHead]) -> Scales:
-    """Scales of the right names and sizes: a wrong one is told here, not by `predict`."""
+    """Scales of the right names and sizes: a wrong one is refused here, not in `predict`."""
     mean, sd = (np.asarray(stored[k], dtype=float).reshape(in_size) for k in ("x_mean", "x_sd"))
     names = {name for name, head in tasks.items() if isinstance(head, Gaussian)}
     names |= set(stored["scale"])
