@@ -1,7 +1,6 @@
 """The report of a model: what it says is so, and a real browser shows it as it should."""
 
 import dataclasses
-import html
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from markupsafe import escape
 from scipy import integrate, stats
 from scipy.special import ndtr
 
@@ -358,7 +358,7 @@ def test_answers_about_one_quantity_are_laid_side_by_side(windowed: Any, site: A
     read = 1.0 - ndtr((np.log1p(1.0) - value.mean) / value.sd)
     gap = laws["wet"].prob - read
     share = 100 * np.mean(np.abs(gap) > 0.2)
-    name = html.escape(HOSTILE)
+    name = escape(HOSTILE)
     assert (
         f"wet and {name} differ by {np.abs(gap).mean():.3f} on average, by more than 0.2 in "
         f"{share:.0f} percent of the windows." in words
@@ -389,7 +389,7 @@ def test_the_card_says_what_was_asked_fitted_and_judged(site: Any, windowed: Any
         "Preset tiny",
         "diag: diagonal covariance",
         "no claim about how well the weights are known",
-        "sharing helps &lt;b&gt;$x_$&lt;/b&gt;&quot;&amp; and hurts wet",
+        "sharing helps &lt;b&gt;$x_$&lt;/b&gt;&#34;&amp; and hurts wet",
     ):
         assert said in words, said
     table = model.evaluate(test)
@@ -414,7 +414,7 @@ def test_plain_rows_and_unordered_classes_are_reported_too(tmp_path: Path) -> No
     page = write_report(model, X, asked, tmp_path / "r.html").read_text(encoding="utf-8")
     assert "3 classes: softmax" in page
     assert "Do the answers agree?" not in page
-    assert "belief&#x27;s spread" not in page
+    assert "belief&#39;s spread" not in page
     assert "prior precision" not in page
     assert page.count("<svg") == 2 + 5 + 2
 

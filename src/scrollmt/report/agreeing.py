@@ -45,7 +45,7 @@ def section(evidence: Evidence, groups: Sequence[Group]) -> Section | None:
         filters=["event or band", "value"],
     )
     body = pages.paragraph(NOTE) + said + figures + table
-    return Section("Do the answers agree?", Html(body))
+    return Section("Do the answers agree?", body)
 
 
 def _gaps(found: Sequence[Agreement]) -> np.ndarray:

@@ -62,7 +62,7 @@ def model_card(evidence: Evidence) -> Html:
         ("How it was fitted", pages.facts(_fit(evidence))),
         ("Limits of use", pages.bullets(_limits(evidence))),
     )
-    return Html("".join(pages.tag("h3", heading) + body for heading, body in parts))
+    return Html("").join(pages.tag("h3", heading) + body for heading, body in parts)
 
 
 def _skill(evidence: Evidence) -> Html:
@@ -89,8 +89,7 @@ def _verdicts(evidence: Evidence, verdicts: dict[str, Verdict]) -> Html:
             counts = Counter(verdicts[task].word for task in group.tasks)
             told = ", ".join(f"{word} at {n} leads" for word, n in counts.most_common())
             text = f"Of {len(group.tasks)} leads: {told}. At {ahead(evidence, worst)}: {text}"
-        badge = pages.badge(verdict.word, verdict.kind)
-        said.append((group.name, Html(badge + " " + pages.text(text))))
+        said.append((group.name, pages.badge(verdict.word, verdict.kind) + f" {text}"))
     return pages.facts(said)
 
 
@@ -138,7 +137,7 @@ def _scores(evidence: Evidence) -> Html:
         "that things stay as they are, seasonal that they are as they were a day (week, year) "
         "before the target. What these score is what is to be beaten."
     )
-    return Html(pages.table(shown) + pages.paragraph(note))
+    return pages.table(shown) + pages.paragraph(note)
 
 
 def _data(evidence: Evidence) -> list[tuple[str, object]]:

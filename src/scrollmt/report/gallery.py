@@ -26,7 +26,7 @@ def task_section(evidence: Evidence, task: str) -> Section:
     """All pictures of one task."""
     sentence = "" if evidence.recipe is None else evidence.recipe.sentence(task)
     said = pages.paragraph(f"Asked: {sentence}.") if sentence else Html("")
-    return Section(f"Task: {task}", Html(said + pages.pictures(of_task(evidence, task))))
+    return Section(f"Task: {task}", said + pages.pictures(of_task(evidence, task)))
 
 
 def of_task(evidence: Evidence, task: str) -> Iterator[Html]:
@@ -152,7 +152,7 @@ def inside_section(evidence: Evidence, groups: Sequence[Group]) -> Section:
         f"All {len(runs):,} runs and their validation NLL",
         pages.table(runs, search=True, filters=["stop_reason"]),
     )
-    return Section("Inside the model", Html(pages.pictures(figures) + table))
+    return Section("Inside the model", pages.pictures(figures) + table)
 
 
 def surprises_section(evidence: Evidence, groups: Sequence[Group]) -> Section:
@@ -167,7 +167,7 @@ def surprises_section(evidence: Evidence, groups: Sequence[Group]) -> Section:
         "few are always there; many of one kind are a question that the inputs cannot answer."
     )
     table = pages.table(pd.concat(tables, ignore_index=True), search=True, filters=["task"])
-    return Section("Surprises", Html(pages.paragraph(note) + table))
+    return Section("Surprises", pages.paragraph(note) + table)
 
 
 def _surprises(evidence: Evidence, task: str) -> pd.DataFrame:
@@ -232,5 +232,5 @@ def sharing_section(table: pd.DataFrame) -> Section:
     )
     return Section(
         "Sharing or not",
-        Html(pages.paragraph(said) + pages.pictures([figure]) + pages.table(table)),
+        pages.paragraph(said) + pages.pictures([figure]) + pages.table(table),
     )
