@@ -15,7 +15,16 @@ from scipy.special import ndtr
 
 import browser
 import small
-from scrollmt import Categorical, Forecaster, Gaussian, Windowing, at_lead, over_window, plots
+from scrollmt import (
+    Categorical,
+    Forecaster,
+    Gaussian,
+    Windowing,
+    at_lead,
+    over_window,
+    plots,
+    scores,
+)
 from scrollmt.likelihoods import Poisson, StudentT
 from scrollmt.predictive import CategoricalLaw, EventLaw, GaussianLaw, Law, OrdinalLaw
 from scrollmt.report import gallery, leads, write_report
@@ -475,6 +484,25 @@ def test_scores_come_with_intervals_labels_and_references() -> None:
     assert table.loc[("event", "brier"), "climatology"] == pytest.approx(
         np.mean((law.probs[:, 1] - new[1]["event"]) ** 2)
     )
+
+
+def test_a_score_is_computed_once_for_all_stretches_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X, Y = small.windows(60)
+    evidence = gather(small.tiny().fit(X, Y), *small.windows(200, seed=7))
+    calls: list[Law] = []
+
+    def counted(law: Law, y: Any) -> Any:
+        calls.append(law)
+        return scores.crps(law, y)
+
+    monkeypatch.setitem(scores._SCORES, "crps", counted)
+    table = score_table(evidence)
+    first = len(calls)
+    assert 0 < first <= 1 + len(evidence.compared["state"].references)
+    assert score_table(evidence).equals(table)
+    assert len(calls) == first
 
 
 def test_a_model_that_is_worse_than_a_constant_forecast_is_told_so(tmp_path: Path) -> None:

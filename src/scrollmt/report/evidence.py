@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from scrollmt import scores
 from scrollmt._data.scaling import FAR_OUT
 from scrollmt._scoring import judging
 from scrollmt._scoring.evaluation import Scored
@@ -124,18 +125,19 @@ def score_table(evidence: Evidence) -> pd.DataFrame:
     """One row a task and score: value, the ends of its interval, labels, and the references'."""
     rows = []
     for task, one in evidence.compared.items():
-        found = one.summary(one.law)
         seen = one.weight > 0
-        without = [one.summary(one.law, w) for w in left_out(seen, evidence.overlap)]
-        beside = {kind: one.summary(law) for kind, law in one.references.items()}
+        kept = one.weight * left_out(seen, evidence.overlap)
+        without = [scores.means(one.terms, weight) for weight in kept]
         trusted = stretches(seen, evidence.overlap) >= FEWEST_STRETCHES
-        for name, value in found.items():
+        for name, value in one.means.items():
             if not np.isnan(value):
                 ends = interval(value, np.array([other[name] for other in without]), LEVEL)
                 low, high = np.clip(ends, *_range(name)) if trusted else (np.nan, np.nan)
                 row = {"task": task, "score": name, "value": value, "low": low, "high": high}
                 row["labels"] = evidence.count(task)
-                rows.append(row | {kind: scores.get(name) for kind, scores in beside.items()})
+                rows.append(
+                    row | {kind: other.get(name) for kind, other in one.reference_means.items()}
+                )
     return pd.DataFrame(rows).astype({"low": float, "high": float})
 
 

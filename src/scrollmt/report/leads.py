@@ -38,14 +38,14 @@ def section(evidence: Evidence, group: Group) -> Section:
         f"{ahead(evidence, group.tasks[0])} to {ahead(evidence, group.tasks[-1])}."
     )
     over = pages.pictures(_over_leads(evidence, group))
-    folded = "".join(
+    folded = Html("").join(
         pages.tag("h3", f"{ahead(evidence, task)} ahead")
         + pages.pictures(gallery.of_task(evidence, task))
         for task in group.shown
     )
     about = ", ".join(ahead(evidence, task) for task in group.shown)
-    more = pages.details(f"All pictures at {about} ahead", Html(folded))
-    return Section(f"Question: {group.name}", Html(pages.paragraph(said) + over + more))
+    more = pages.details(f"All pictures at {about} ahead", folded)
+    return Section(f"Question: {group.name}", pages.paragraph(said) + over + more)
 
 
 def _axis(evidence: Evidence, group: Group) -> tuple[list[Any], str]:
@@ -76,10 +76,10 @@ def _over_leads(evidence: Evidence, group: Group) -> Iterator[Html]:
 def _beside_references(evidence: Evidence, group: Group, score: str) -> dict[str, list[float]]:
     """A score over leads, and those of the reference forecasts that all leads have."""
     compared = [evidence.compared[task] for task in group.tasks]
-    lines = {"model": [one.summary(one.law)[score] for one in compared]}
+    lines = {"model": [one.means[score] for one in compared]}
     for kind in references.NAMES:
         if all(kind in one.references for one in compared):
-            lines[kind] = [one.summary(one.references[kind])[score] for one in compared]
+            lines[kind] = [one.reference_means[kind][score] for one in compared]
     return lines
 
 
