@@ -114,6 +114,4 @@ def interference(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         label="joint minus alone, ± 2 se",
     )
     canvas.task_rows(ax, list(table.index))
-    ax.set_xlabel("difference in NLL (nats); left of zero, sharing helps")
-    canvas.legend(ax)
-    return ax
+    return canvas.finish(ax, "difference in NLL (nats); left of zero, sharing helps")

@@ -80,6 +80,36 @@ def _width(labels: Sequence[str], columns: int) -> int:
     return sum(4 + max(map(len, part)) for part in parts)
 
 
+def finish(ax: Axes, xlabel: str | None = None, ylabel: str | None = None) -> Axes:
+    """The axes with their labels and legend; a label that is None stays as it is."""
+    if xlabel is not None:
+        ax.set_xlabel(xlabel)
+    if ylabel is not None:
+        ax.set_ylabel(ylabel)
+    legend(ax)
+    return ax
+
+
+def area(
+    ax: Axes,
+    x: Any,
+    low: Any,
+    high: Any,
+    label: str,
+    *,
+    color: Any = GREY,
+    alpha: float = BAND_ALPHA,
+    step: Literal["pre", "post", "mid"] | None = None,
+) -> None:
+    """A filled area without a border; by default a grey band."""
+    ax.fill_between(x, low, high, color=color, alpha=alpha, linewidth=0, step=step, label=label)
+
+
+def identity(ax: Axes, low: float = 0.0, high: float = 1.0) -> None:
+    """The line on which both axes agree."""
+    ax.plot([low, high], [low, high], color=GREY, linewidth=1)
+
+
 def plain_log(ax: Axes, which: Literal["x", "y"]) -> None:
     """A logarithmic axis with ticks in plain digits, few enough not to touch; call it last.
 

@@ -53,9 +53,7 @@ def over_leads(
             linewidth=1.3,
             label=canvas.words(name),
         )
-    ax.set_xlabel("lead")
-    canvas.legend(ax)
-    return ax
+    return canvas.finish(ax, "lead")
 
 
 def fan(
@@ -89,15 +87,8 @@ def fan(
     for level in sorted(levels, reverse=True):
         ends = [canvas.finite(law.interval, level) for law in laws]
         lower, upper = np.array(ends).reshape(-1, 2)[order].T
-        ax.fill_between(
-            place[order],
-            lower,
-            upper,
-            color=canvas.BLUE,
-            alpha=0.2 + 0.4 * (1.0 - level),
-            linewidth=0,
-            label=f"{level:.0%} interval",
-        )
+        name, alpha = f"{level:.0%} interval", 0.2 + 0.4 * (1.0 - level)
+        canvas.area(ax, place[order], lower, upper, name, color=canvas.BLUE, alpha=alpha)
     median = np.array([canvas.finite(law.quantile, 0.5)[0] for law in laws])
     ax.plot(
         place[order], median[order], ".-", color=canvas.BLUE, markersize=4, lw=1.2, label="median"
@@ -111,5 +102,4 @@ def fan(
         truth = real_labels(y, len(laws))
         ax.plot(place, truth, "o", color=canvas.RED, markersize=3.2, label="came true")
     canvas.date_axis(ax, place)
-    canvas.legend(ax)
-    return ax
+    return canvas.finish(ax)
