@@ -19,8 +19,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from scrollmt._data.cutting import build_inputs, dropped_table, filled_numbers
-from scrollmt._data.series import read_series
 from scrollmt._io import atomic
 from scrollmt._io.reading import read_bounded
 from scrollmt.cli import tables
@@ -121,9 +119,11 @@ def inputs(stored: Stored, file: str, *, every: bool) -> Part:
     """
     if stored.recipe is not None:
         frame, _ = stored.series(file)
-        with about(tables.named(file)):
-            windows = _askable(stored.recipe, frame, stored.source(file).time, every)
-        return Part(windows)
+        grid_only = not every and stored.recipe.grid != "any origin"
+        hint = " (--every-row takes rows at other hours too)" if grid_only else ""
+        with about(f"{tables.named(file)}{hint}"):
+            time = stored.source(file).time
+            return Part(stored.recipe.unlabelled(frame, time=time, on_grid=not every))
     frame, _ = tables.read(stored.source(file))
     return Part(_columns(stored, frame, file))
 
@@ -197,26 +197,3 @@ def _some(rows: np.ndarray, of: int, file: str) -> np.ndarray:
     if len(rows) < of:
         note(f"scored on {len(rows)} of {of} windows; the fit has seen the others (--all)")
     return rows
-
-
-def _askable(recipe: Recipe, frame: pd.DataFrame, time: str | None, every: bool) -> Windows:
-    """Windows of a series with complete inputs, whether or not their answers are known."""
-    recipe.newest(frame, time=time)  # refuses a series that is not like that of the fit
-    series = read_series(frame, time)
-    windowing = recipe.windowing
-    rows = np.arange(windowing.history - 1, len(series))
-    if not every:
-        rows = rows[recipe.on_grid(series.time[rows])]
-        if len(rows) == 0:
-            raise Problem(
-                f"no row is at a clock time that the fit had origins at ({recipe.grid}); "
-                "--every-row takes them all"
-            )
-    names = [name for one in recipe.inputs for name in one.numeric_columns()]
-    numbers, filled = filled_numbers(series, names, windowing.fill_limit, windowing.gaps)
-    X, lacking = build_inputs(recipe.inputs, series, numbers, rows, windowing.history)
-    dropped = dropped_table(series.time[rows], lacking, [set()] * len(rows))
-    whole = ~np.isin(np.arange(len(rows)), dropped.index)
-    unknown = {task: np.full(len(rows), np.nan) for task in recipe.tasks}
-    every_window = Windows(X, unknown, series.time[rows], rows, recipe, dropped, filled)
-    return every_window.take(whole)
