@@ -25,8 +25,8 @@ from scrollmt import (
     plots,
     scores,
 )
-from scrollmt.likelihoods import Poisson, StudentT
-from scrollmt.predictive import CategoricalLaw, EventLaw, GaussianLaw, Law, OrdinalLaw
+from scrollmt.heads import Poisson, StudentT
+from scrollmt.laws import CategoricalLaw, EventLaw, GaussianLaw, Law, OrdinalLaw
 from scrollmt.report import gallery, leads, write_report
 from scrollmt.report.evidence import gather, score_table
 from scrollmt.report.groups import groups
