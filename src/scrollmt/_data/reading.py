@@ -19,7 +19,7 @@ from scipy.sparse import issparse
 from scrollmt._data import frames
 from scrollmt._numerics.weighted import is_constant
 from scrollmt.couplings import Groups
-from scrollmt.heads import AbstractHead, AbstractProbit, Categorical
+from scrollmt.heads import AbstractHead
 from scrollmt.laws import real_labels
 from scrollmt.windows import Windows
 
@@ -303,7 +303,7 @@ def check_learnable(
         # Bounds of censored labels come in pairs, which may be infinite.
         if not (is_constant(seen) if seen.ndim == 1 else (seen == seen[0]).all()):
             continue
-        if isinstance(head, (AbstractProbit, Categorical)):
+        if head.num_classes is not None:
             raise ValueError(
                 f"task {name!r} shows only class {int(seen[0])} in the training part "
                 f"({seen.size} labels): at least two classes are needed to learn a boundary; "

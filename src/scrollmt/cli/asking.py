@@ -87,8 +87,7 @@ class Targets:
     @property
     def number_columns(self) -> set[str]:
         """The columns that have to hold numbers; those of classes may hold texts."""
-        classes = tuple(_CLASSES.values())
-        values = (c for n, c in self.columns.items() if not isinstance(self.heads[n], classes))
+        values = (c for n, c in self.columns.items() if self.heads[n].num_classes is None)
         return {*self.inputs, *values, *([self.weight] if self.weight else [])}
 
 

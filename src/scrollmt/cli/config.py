@@ -22,7 +22,6 @@ from scrollmt.cli.asking import Columns, Questions, Targets, read_questions, rea
 from scrollmt.cli.csvs import separator_hint
 from scrollmt.cli.schema import Section, between, boolean, choice, either, text, texts, whole
 from scrollmt.cli.shell import Problem, sentence
-from scrollmt.heads import Categorical
 from scrollmt.presets import PRESETS, Preset
 
 STANDARD_STREAM = "-"
@@ -150,7 +149,7 @@ def _config(root: Section, name: str, content: str, folder: Path) -> Config:
         raise Problem("data.step belongs to a series; leave it out for a table")
     parting = _parting(root.section("split"), bool(of_series))
     settings = _settings(root.section("model"), root.section("training"))
-    unordered = [name for name, head in task.heads.items() if isinstance(head, Categorical)]
+    unordered = [name for name, head in task.heads.items() if head.rows > 1]
     if unordered and settings["belief"] != "none":
         raise Problem(
             f'targets.{unordered[0]}.head = "categorical" needs model.belief = "none", got '

@@ -18,7 +18,7 @@ from scrollmt.cli.asking import Questions, Targets
 from scrollmt.cli.config import Config
 from scrollmt.cli.shell import about
 from scrollmt.forecaster import Forecaster
-from scrollmt.heads import AbstractHead, Categorical, Event, Ordinal
+from scrollmt.heads import AbstractHead
 from scrollmt.splits import Split
 from scrollmt.windows import Windows
 
@@ -149,8 +149,7 @@ def labelled_part(X: Any, frame: pd.DataFrame, task: Targets) -> Part:
 
 def _labels(column: pd.Series, head: AbstractHead) -> pd.Series:
     """A column of labels; as texts where the head has texts, since a file may hold 2, 4 and 8."""
-    of_classes = isinstance(head, Event | Ordinal | Categorical) and head.labels is not None
-    if of_classes and pd.api.types.is_numeric_dtype(column.dtype):
+    if head.class_names is not None and pd.api.types.is_numeric_dtype(column.dtype):
         return column.map(lambda one: f"{one:g}" if pd.notna(one) else None).astype(object)
     return column
 
