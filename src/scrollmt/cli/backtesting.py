@@ -22,6 +22,7 @@ import pandas as pd
 import typer
 
 from scrollmt._io import atomic
+from scrollmt._io.text import plain
 from scrollmt._scoring.references import NAMES
 from scrollmt.backtests import Backtest, backtest
 from scrollmt.cli import tables
@@ -29,7 +30,7 @@ from scrollmt.cli.asking import Questions
 from scrollmt.cli.config import read_config
 from scrollmt.cli.data import cut, forecaster
 from scrollmt.cli.scores import say_skill, show_scores
-from scrollmt.cli.shell import INTERRUPTED, Problem, about, emit, note, plain
+from scrollmt.cli.shell import INTERRUPTED, Problem, about, emit, note
 from scrollmt.presets import get_preset
 from scrollmt.splits import Split
 from scrollmt.windows import Windows

@@ -21,11 +21,12 @@ import pandas as pd
 
 from scrollmt._io import atomic
 from scrollmt._io.reading import read_bounded
+from scrollmt._io.text import plain
 from scrollmt.cli import tables
 from scrollmt.cli.asking import Targets
 from scrollmt.cli.config import Config, Source, parse_config
 from scrollmt.cli.data import Part, labelled_part, table_split
-from scrollmt.cli.shell import Problem, about, note, plain
+from scrollmt.cli.shell import Problem, about, note
 from scrollmt.forecaster import Forecaster, load
 from scrollmt.windows import Recipe, Windows
 
@@ -138,12 +139,8 @@ def labelled(stored: Stored, file: str, *, every: bool) -> Part:
     frame, digests = tables.read(stored.source(file))
     X = _columns(stored, frame, file)
     task = _targets(stored)
-    lacking = [c for c in (*task.columns.values(), task.weight) if c and c not in frame]
-    if lacking:
-        raise Problem(
-            f"{tables.named(file)} has no column {lacking[0]!r}, which holds labels to score; "
-            f"there are {', '.join(map(repr, frame.columns))}"
-        )
+    wanted = [*task.columns.values(), *([task.weight] if task.weight else [])]
+    tables.need_columns(frame, wanted, tables.named(file), ", which holds labels to score")
     part = labelled_part(X, frame, task)
     if every or stored.config is None or digests != stored.facts.get("sha256"):
         return part
@@ -163,12 +160,7 @@ def _columns(stored: Stored, frame: pd.DataFrame, file: str) -> Any:
     names = getattr(stored.model, "feature_names_in_", None)
     if names is None:
         return frame.to_numpy()
-    lacking = [name for name in names if name not in frame]
-    if lacking:
-        raise Problem(
-            f"{tables.named(file)} has no column {lacking[0]!r}, an input of {stored.folder}; "
-            f"there are {', '.join(map(repr, frame.columns))}"
-        )
+    tables.need_columns(frame, names, tables.named(file), f", an input of {stored.folder}")
     return frame[list(names)]
 
 

@@ -92,11 +92,8 @@ def _config(source: Source, data: str, out: str, column: str | None) -> tuple[st
             f"{tables.named(data)} has no header: its first row is {', '.join(names)[:80]}; add a "
             "row with the names of the columns"
         )
-    if column is not None and column not in loaded.frame:
-        raise Problem(
-            f"{tables.named(data)} has no column {column!r}; there are "
-            f"{', '.join(map(repr, loaded.frame.columns))}"
-        )
+    if column is not None:
+        tables.need_columns(loaded.frame, [column], tables.named(data))
     # Paths of a config start at its own folder.
     streamed = STANDARD_STREAM in (data, out)
     desk = _Desk(

@@ -26,7 +26,7 @@ from scrollmt.cli.cells import Odd, markers_sentence, read_cells
 from scrollmt.cli.config import STANDARD_STREAM, Source
 from scrollmt.cli.csvs import Style
 from scrollmt.cli.shell import KeyProblem, Problem, note, sentence
-from scrollmt.cli.times import dated, named
+from scrollmt.cli.times import dated, named, need_columns
 
 __all__ = [
     "Loaded",
@@ -35,6 +35,7 @@ __all__ = [
     "dated",
     "load",
     "named",
+    "need_columns",
     "read",
     "read_bytes",
     "replacing",

@@ -8,6 +8,8 @@ they lack it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pandas as pd
 
@@ -25,6 +27,23 @@ def named(file: str) -> str:
     return "standard input" if file == STANDARD_STREAM else file
 
 
+def need_columns(
+    frame: pd.DataFrame,
+    wanted: Iterable[str],
+    where: str,
+    role: str = "",
+    *,
+    kind: str = "column",
+) -> None:
+    """Refuse a table that lacks a column; ``role`` says what the column is for."""
+    for column in wanted:
+        if column not in frame:
+            raise Problem(
+                f"{where} has no {kind} {column!r}{role}; there are "
+                f"{', '.join(map(repr, frame.columns))}"
+            )
+
+
 def dated(frame: pd.DataFrame, source: Source) -> pd.DataFrame:
     """The rows of a series in the order of time, one a time, its time as dates or numbers.
 
@@ -33,12 +52,7 @@ def dated(frame: pd.DataFrame, source: Source) -> pd.DataFrame:
     if source.time is None:
         return frame
     where = named(source.files[0])
-    for column in source.time_columns:
-        if column not in frame:
-            raise Problem(
-                f"{where} has no time column {column!r}; there are "
-                f"{', '.join(map(repr, frame.columns))}"
-            )
+    need_columns(frame, source.time_columns, where, kind="time column")
     times = read_times(frame, source)
     if times.isna().any():
         rows = np.flatnonzero(times.isna())

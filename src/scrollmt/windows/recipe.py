@@ -19,8 +19,9 @@ from scrollmt._data.cutting import (
     missing_targets,
     tasks_of,
 )
-from scrollmt._data.series import GapRule, Series, duration, plain, read_series
+from scrollmt._data.series import GapRule, Series, duration, read_series
 from scrollmt._io.arguments import read_list
+from scrollmt._io.text import plain
 from scrollmt.adapters import Layout
 from scrollmt.inputs import Input, Lags, input_from_dict, read_inputs
 from scrollmt.observables import Observable, observable_from_dict
