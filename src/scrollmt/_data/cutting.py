@@ -137,12 +137,12 @@ def missing_targets(
     columns = {task: question.observable.columns() for task, question in tasks.items()}
     unknown = {task: np.isnan(value) for task, value in values.items()}
     every = np.stack(list(unknown.values()))
-    doomed = np.all(every, axis=0) if keep_partial else np.any(every, axis=0)
+    incomplete = np.all(every, axis=0) if keep_partial else np.any(every, axis=0)
     return [
         {name for task, lost in unknown.items() if lost[n] for name in columns[task]}
         if out
         else set()
-        for n, out in enumerate(doomed)
+        for n, out in enumerate(incomplete)
     ]
 
 

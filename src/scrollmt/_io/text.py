@@ -1,4 +1,4 @@
-"""Text of strangers on its way out: to a terminal, into JSON, into a table for spreadsheets."""
+"""Text from files and users made safe for a terminal, for JSON and for spreadsheets."""
 
 from __future__ import annotations
 

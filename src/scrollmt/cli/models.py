@@ -184,7 +184,7 @@ def _some(rows: np.ndarray, of: int, file: str) -> np.ndarray:
     if len(rows) == 0:
         raise Problem(
             f"{tables.named(file)} holds nothing that the fit has not seen, and scores on the "
-            "rest would flatter it; give newer rows, or --all to score all of them"
+            "rest would be too good; give newer rows, or --all to score all of them"
         )
     if len(rows) < of:
         note(f"scored on {len(rows)} of {of} windows; the fit has seen the others (--all)")

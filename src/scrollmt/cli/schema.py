@@ -23,7 +23,7 @@ Read = Callable[[Any], T]
 
 
 class Section:
-    """One table of the file; `close` refuses the keys that nobody asked for."""
+    """One table of the file; `close` refuses the keys that were not read."""
 
     def __init__(self, name: str, content: Any):
         if not isinstance(content, Mapping):
@@ -88,8 +88,8 @@ class Section:
             )
 
     @contextmanager
-    def blamed(self, key: str | None = None) -> Iterator[None]:
-        """A complaint of the library from inside names this table, or a key of it."""
+    def about(self, key: str | None = None) -> Iterator[None]:
+        """Name this table, or a key of it, in an error that the library raises inside."""
         try:
             yield
         except ValueError as error:

@@ -47,7 +47,7 @@ class KeyProblem(Problem):
 
 @contextmanager
 def about(what: str) -> Iterator[None]:
-    """Say which file or key a complaint from inside is about."""
+    """Name a file or key in an error that is raised inside."""
     try:
         yield
     except ValueError as error:
@@ -63,7 +63,7 @@ def sentence(error: BaseException) -> str:
 
 
 class Guarded(TyperGroup):
-    """A group of verbs out of which no traceback comes, whatever they were given."""
+    """A group of verbs that turns every exception into one sentence and an exit status."""
 
     def invoke(self, ctx: Any) -> Any:
         with warnings.catch_warnings():
@@ -77,7 +77,7 @@ class Guarded(TyperGroup):
                 note(str(error) or "interrupted")
                 raise typer.Exit(INTERRUPTED) from None
             except BrokenPipeError:
-                raise  # whoever reads our output has had enough; Typer ends quietly
+                raise  # the reader of the output is gone; Typer ends quietly
             except (ValueError, OSError) as error:
                 if os.environ.get(SHOW_FAULTS):
                     raise

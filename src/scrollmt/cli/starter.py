@@ -96,17 +96,17 @@ def _config(source: Source, data: str, out: str, column: str | None) -> tuple[st
         tables.need_columns(loaded.frame, [column], tables.named(data))
     # Paths of a config start at its own folder.
     streamed = STANDARD_STREAM in (data, out)
-    desk = _Desk(
+    read_file = _ReadFile(
         loaded,
         data if streamed else os.path.relpath(data, Path(out).parent),
         Path() if streamed else Path(out).parent,
     )
     found = guessing.find_time(loaded.frame, loaded.source)
-    return desk.table(column) if found is None else desk.series(found, column)
+    return read_file.table(column) if found is None else read_file.series(found, column)
 
 
 @dataclass(frozen=True)
-class _Desk:
+class _ReadFile:
     """A file that was read, and where its config will lie."""
 
     loaded: Loaded

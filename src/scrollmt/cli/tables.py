@@ -101,7 +101,7 @@ def _parsed(raw: bytes, name: str, source: Source) -> tuple[pd.DataFrame, Source
             frame = csvs.read_columns(text, name, style, source.missing or ())
     except Problem:
         raise
-    except Exception as error:  # what a stranger wrote may be wrong in any way there is
+    except Exception as error:  # pandas and pyarrow raise many kinds
         raise Problem(f"{name} cannot be read as {kind}: {sentence(error)}") from error
     frame.columns = [str(column) for column in frame.columns]
     repeated = frame.columns[frame.columns.duplicated()]
@@ -156,7 +156,7 @@ def _with_numbers(
             marker = json.dumps([cells.odd.cell], ensure_ascii=False)
             way = f"read them as missing with data.missing = {marker}"
             if csvs.is_number(cells.odd.cell):
-                way = "say how numbers are written with data.decimal and data.thousands"
+                way = "set data.decimal and data.thousands to how numbers are written"
             raise KeyProblem(
                 f"{name}: {cells.odd.sentence(str(column))}, and {needed[column]} needs numbers; "
                 f"correct them, or {way}",

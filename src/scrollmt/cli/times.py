@@ -165,11 +165,11 @@ def _one_row_a_time(frame: pd.DataFrame, time: str, policy: str, where: str) -> 
         return frame
     count, first = int(repeated.sum()), frame[time][repeated].iloc[0]
     clocks = _clock_change(frame[time][repeated])
-    hint = f"; if these are local times where clocks change, say data.{_ZONE}" if clocks else ""
+    hint = f"; if these are local times where clocks change, set data.{_ZONE}" if clocks else ""
     if policy == "error":
         raise KeyProblem(
             f"{where}: times occur more than once, first {first} ({count} such rows); keep one row "
-            f"a time, or say which is to count: data.duplicates = 'first', 'last' or 'mean'{hint}",
+            f"a time, or choose with data.duplicates = 'first', 'last' or 'mean'{hint}",
             _ZONE.replace(" ", "") if clocks else "duplicates=mean",
         )
     note(
@@ -221,6 +221,6 @@ def on_grid(frame: pd.DataFrame, time: str, step: pd.Timedelta, where: str) -> p
     if nights:
         note(
             f"{where}: an hour is missing in the night of Sunday {nights[0]:%Y-%m-%d}; if these "
-            f"are local times where clocks change, say data.{_ZONE}"
+            f"are local times where clocks change, set data.{_ZONE}"
         )
     return frame.set_index(time).reindex(grid).reset_index()

@@ -2,7 +2,7 @@
 
     difference_k = mean_n [NLL_joint(n) - NLL_alone(n)],    se_k = sd_n / sqrt(N)
 
-Below zero the task gains from the company of the others.
+Below zero the joint model is better for the task.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The data colours are four of the Okabe-Ito set, which stay apart under every common colour
 blindness; each has a contrast of at least 3 to 1 to white and to a nearly black page. Text, ticks
-and frames stay in matplotlib's own ink, so that a style sheet, or a page, sets them for all.
+and frames have matplotlib's text colour, so that a style sheet, or a page, sets them for all.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LONGEST_NAME = 32
 
 
 def axes(ax: Axes | None, rows: int = 0) -> Axes:
-    """The axes given, or those of a new figure that nobody else draws on (`ax.figure`).
+    """The axes given, or those of a new figure (`ax.figure`).
 
     A picture with so many named `rows` is as high as they need.
     """

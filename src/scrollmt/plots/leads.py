@@ -94,9 +94,9 @@ def fan(
     )
     if past is not None and len(past[0]):
         then = canvas.on_axis(past[0])
-        # In the ink of the axes, which is readable on whatever page they are on.
-        ink = ax.xaxis.label.get_color()
-        ax.plot(then, np.asarray(past[1], dtype=float), color=ink, linewidth=1.2, label="past")
+        # In the text colour of the axes, which is readable on a light and on a dark page.
+        color = ax.xaxis.label.get_color()
+        ax.plot(then, np.asarray(past[1], dtype=float), color=color, linewidth=1.2, label="past")
     if y is not None:
         truth = real_labels(y, len(laws))
         ax.plot(place, truth, "o", color=canvas.RED, markersize=3.2, label="came true")

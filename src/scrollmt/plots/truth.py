@@ -104,7 +104,7 @@ def sd_over_leads(
         canvas.area(ax, at, low, high, "true sd over states")
     if true_sd is not None:
         truth = _by_seed(true_sd, at, "true_sd")[0]
-        # In the ink of the axes, which is readable on whatever page they are on.
+        # In the text colour of the axes, which is readable on a light and on a dark page.
         ax.plot(at, truth, color=ax.xaxis.label.get_color(), linewidth=1.6, label="true sd")
     ax.errorbar(
         at,

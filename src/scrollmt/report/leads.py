@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from scrollmt import plots, scores
+from scrollmt import plots
 from scrollmt._scoring import references
 from scrollmt.laws import DiscreteLaw, NumberLaw
 from scrollmt.observables import Bands, Value
@@ -116,14 +116,12 @@ def _nll(evidence: Evidence, group: Group) -> Html:
 
 
 def _coverage(evidence: Evidence, group: Group) -> Html:
-    levels = {f"{level:.0%} interval": level for level in (0.5, 0.9)}
-    share = np.array(
-        [
-            scores.coverage(evidence.laws[task], evidence.labels[task], list(levels.values()))
-            for task in group.tasks
-        ]
-    )
-    lines = dict(zip(levels, share.T.tolist(), strict=True))
+    levels = {"50% interval": 0.5, "90% interval": 0.9}
+    compared = [evidence.compared[task] for task in group.tasks]
+    lines = {
+        name: [one.means[f"coverage_{100 * level:.0f}"] for one in compared]
+        for name, level in levels.items()
+    }
     told = "; ".join(f"{name}s hold {_ends(values)}" for name, values in lines.items())
     ax = _lines(evidence, group, lines, "share that came true inside", promised=levels)
     ax.set_ylim(0, 1)

@@ -1,6 +1,6 @@
 """matplotlib figures as SVG that belongs to the page it stands on.
 
-Text stays text, black becomes the page's own ink (`currentColor`), the data colours become the
+Text stays text, black becomes the page's text colour (`currentColor`), the data colours become the
 page's variables, with a brighter set on a dark page, fonts are the page's, ids are unlike those of
 other pictures, and coordinates have two decimals.
 """
