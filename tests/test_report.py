@@ -28,7 +28,7 @@ from scrollmt import (
 from scrollmt.heads import Poisson, StudentT
 from scrollmt.laws import CategoricalLaw, EventLaw, GaussianLaw, Law, OrdinalLaw
 from scrollmt.report import gallery, leads, write_report
-from scrollmt.report.evidence import gather, score_table
+from scrollmt.report.assessment import gather, score_table
 from scrollmt.report.groups import groups
 from scrollmt.report.verdict import class_moments, judge, judged_cuts, spread_factor
 
@@ -285,8 +285,8 @@ def test_pictures_over_leads_show_scores_coverage_and_the_newest_forecast(
     many_leads: Any, drawn: Any
 ) -> None:
     model, test = many_leads
-    evidence = gather(model, test)
-    level, _ = (leads.section(evidence, group) for group in groups(evidence))
+    assessment = gather(model, test)
+    level, _ = (leads.section(assessment, group) for group in groups(assessment))
     scores = model.evaluate(test)
     nll, coverage, event_nll, accuracy = (args for args, _ in drawn["over_leads"])
     every = np.arange(1, 10)
@@ -325,10 +325,10 @@ def test_over_leads_bands_with_learned_edges_have_numbers_and_maxima_no_past(dra
     parts = Windowing(history=2, leads=[3, 1]).cut(series(200), asked).split()
     settings = {"preset": small.TINY, "validation": parts.valid}
     model = Forecaster.for_windows(parts.train, **settings).fit(parts.train)
-    evidence = gather(model, parts.test)
-    found = groups(evidence)
+    assessment = gather(model, parts.test)
+    found = groups(assessment)
     assert [group.tasks for group in found] == [("band@1", "band@3"), ("top@1", "top@3")]
-    band, _ = (leads.section(evidence, group) for group in found)
+    band, _ = (leads.section(assessment, group) for group in found)
     assert "quantiles over the training corpus, at 2 leads from 1 h to 3 h" in band.body
     assert drawn["regimes"][0][1]["names"] == ["band 1", "band 2", "band 3"]
     assert drawn["fan"][0][1]["past"] is None
@@ -347,9 +347,9 @@ def test_over_leads_bands_with_learned_edges_have_numbers_and_maxima_no_past(dra
 
 def test_forecasts_are_drawn_at_the_time_they_are_for(windowed: Any, drawn: Any) -> None:
     model, test = windowed
-    evidence = gather(model, test)
-    for task in evidence.tasks:
-        gallery.task_section(evidence, task)
+    assessment = gather(model, test)
+    for task in assessment.tasks:
+        gallery.task_section(assessment, task)
     placed = [given["x"] for _, given in drawn["forecasts"] + drawn["regimes"]]
     assert len(placed) == 3
     for x in placed:
@@ -490,7 +490,7 @@ def test_a_score_is_computed_once_for_all_stretches_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     X, Y = small.windows(60)
-    evidence = gather(small.tiny().fit(X, Y), *small.windows(200, seed=7))
+    assessment = gather(small.tiny().fit(X, Y), *small.windows(200, seed=7))
     calls: list[Law] = []
 
     def counted(law: Law, y: Any) -> Any:
@@ -498,10 +498,10 @@ def test_a_score_is_computed_once_for_all_stretches_left_out(
         return scores.crps(law, y)
 
     monkeypatch.setitem(scores._SCORES, "crps", counted)
-    table = score_table(evidence)
+    table = score_table(assessment)
     first = len(calls)
-    assert 0 < first <= 1 + len(evidence.compared["state"].references)
-    assert score_table(evidence).equals(table)
+    assert 0 < first <= 1 + len(assessment.compared["state"].references)
+    assert score_table(assessment).equals(table)
     assert len(calls) == first
 
 
