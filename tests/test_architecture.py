@@ -388,7 +388,7 @@ PROBES = {
     "export.py": "feature_names_in_",
     "forecaster.py": "feature_names_in_ and model_",
     "report/card.py": "feature_names_in_",
-    "report/evidence.py": "recipe_",
+    "report/assessment.py": "recipe_",
     "_io/store/estimator.py": "feature_names_in_",
 }
 

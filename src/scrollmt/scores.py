@@ -22,7 +22,7 @@ every mean; with no label left, or no weight, a mean is NaN.
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import jax
 import numpy as np
@@ -197,23 +197,7 @@ def summarise(law: Law, y: Numbers, weight: Numbers = None) -> dict[str, float]:
     without one: nll.
     """
 
-    def mean(values: np.ndarray) -> float:
-        return float(average(values, weight))
-
-    return {"nll": mean(nll(law, y)), **metrics(law, y, mean, weight)}
-
-
-Mean = Callable[[np.ndarray], float]
-
-
-def coverages(law: Law, y: Numbers, weight: Numbers = None) -> dict[str, float]:
-    """Coverage of the usual intervals, and its mean error over 19 levels."""
-    half, most = coverage(law, y, [0.5, 0.9], weight)
-    return {
-        "coverage_error": coverage_error(law, y, weight),
-        "coverage_50": float(half),
-        "coverage_90": float(most),
-    }
+    return means(elementwise(law, y), weight)
 
 
 def _mae(law: Law, y: Numbers) -> Vector:
@@ -222,8 +206,9 @@ def _mae(law: Law, y: Numbers) -> Vector:
     return error
 
 
-# Every metric that a law may name, but for coverage, as a mean of elementwise scores.
-_SCORES: dict[str, Callable[[Law, Numbers], Vector]] = {
+# Every metric that a law may name, as elementwise scores.
+_SCORES: dict[str, Callable[[Law, Numbers], np.ndarray]] = {
+    "coverage": lambda law, y: covered(law, y, COVERAGE_LEVELS),
     "crps": crps,
     "rmse": squared_error,
     "mae": _mae,
@@ -233,14 +218,24 @@ _SCORES: dict[str, Callable[[Law, Numbers], Vector]] = {
 }
 
 
-def metrics(law: Law, y: Numbers, mean: Mean, weight: Numbers) -> dict[str, float]:
-    """Those of `summarise` beside the NLL; `mean` averages elementwise scores over the labels."""
-    found: dict[str, float] = {}
+def elementwise(law: Law, y: Numbers) -> dict[str, np.ndarray]:
+    """What `summarise` averages, by metric: (N,), and (N, 19) for the coverage of 19 levels."""
+    found = {"nll": nll(law, y)}
     for name in law.metrics:
-        if name == "coverage":
-            found |= coverages(law, y, weight)
-        else:
-            found[name] = mean(_SCORES[name](law, y))
-    if "rmse" in found:
-        found["rmse"] = float(np.sqrt(found["rmse"]))
+        found[name] = _SCORES[name](law, y)
     return found
+
+
+def means(found: Mapping[str, np.ndarray], weight: Numbers = None) -> dict[str, float]:
+    """The metrics of `summarise` from elementwise scores."""
+    out: dict[str, float] = {}
+    for name, values in found.items():
+        mean = average(values, weight)
+        if name == "coverage":
+            levels = list(COVERAGE_LEVELS)
+            out["coverage_error"] = float(np.mean(np.abs(mean - levels)))
+            out["coverage_50"] = float(mean[levels.index(0.5)])
+            out["coverage_90"] = float(mean[levels.index(0.9)])
+        else:
+            out[name] = float(np.sqrt(mean) if name == "rmse" else mean)
+    return out

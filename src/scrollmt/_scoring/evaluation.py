@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -42,15 +43,33 @@ class Scored:
     references: Mapping[str, Law]
     asked: Observable | None
 
-    def summary(self, law: Law, weight: np.ndarray | None = None) -> dict[str, float]:
-        """All metrics of a law of this task: the NLL on the scale of the question, errors in
-        original units."""
-        counted = self.weight if weight is None else self.weight * weight
+    @cached_property
+    def terms(self) -> dict[str, np.ndarray]:
+        """The metrics of the task's own law, label by label.
+
+        Stored, since the scores of some laws need quadrature.
+        """
+        return self._elementwise(self.law)
+
+    @cached_property
+    def means(self) -> dict[str, float]:
+        """The means of `terms`."""
+        return scores.means(self.terms, self.weight)
+
+    @cached_property
+    def reference_means(self) -> dict[str, dict[str, float]]:
+        """The same means of each reference."""
+        return {
+            kind: scores.means(self._elementwise(law), self.weight)
+            for kind, law in self.references.items()
+        }
+
+    def _elementwise(self, law: Law) -> dict[str, np.ndarray]:
+        """The NLL on the scale of the question, errors in original units."""
         shown = (law, self.y)
         if self.asked is not None:
             shown = in_original_units(law, self.asked, self.y)
-        found = scores.summarise(*shown, counted)
-        return found | {"nll": float(scores.average(scores.nll(law, self.y), counted))}
+        return scores.elementwise(*shown) | {"nll": scores.nll(law, self.y)}
 
 
 def evaluate(tasks: Mapping[str, Scored], overlap: int = 1) -> pd.DataFrame:
@@ -62,10 +81,10 @@ def evaluate(tasks: Mapping[str, Scored], overlap: int = 1) -> pd.DataFrame:
 
 
 def _row(task: Scored, overlap: int) -> dict[str, float]:
-    nll = scores.nll(task.law, task.y)
+    nll = task.terms["nll"]
     against = {kind: scores.nll(law, task.y) for kind, law in task.references.items()}
     means = {kind: float(scores.average(terms, task.weight)) for kind, terms in against.items()}
-    row = task.summary(task.law) | means
+    row = task.means | means
     row["nll_se"] = error_of_mean(nll, task.weight, overlap)
     row["labels"] = float(np.count_nonzero(task.weight > 0))
     if means and row["labels"]:

@@ -95,6 +95,16 @@ class AbstractHead(eqx.Module):
         return repr(self)
 
     @property
+    def num_classes(self) -> int | None:
+        """How many classes the labels are; None where they are numbers."""
+        return None
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """The texts that labels of classes are written as; None where they are 0 to R-1."""
+        return None
+
+    @property
     def takes_bounds(self) -> bool:
         """Whether a label may be a pair, a lower and an upper bound of a value."""
         return False

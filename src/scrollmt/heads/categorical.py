@@ -43,6 +43,14 @@ class Categorical(AbstractHead):
     def rows(self) -> int:
         return self.classes
 
+    @property
+    def num_classes(self) -> int:
+        return self.classes
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        return self.labels
+
     def read_labels(self, name: str, values: Any) -> tuple[np.ndarray, np.ndarray]:
         return read_classes(name, values, self.classes, self.labels)
 

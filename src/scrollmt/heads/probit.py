@@ -48,6 +48,10 @@ class AbstractProbit(AbstractHead):
     def classes(self) -> int:
         return self.cutpoints.shape[-1] + 1
 
+    @property
+    def num_classes(self) -> int:
+        return self.classes
+
     @abc.abstractmethod
     def with_cutpoints(self, cutpoints: Float[Array, " cuts"]) -> Self:
         """The same head, cut elsewhere."""
@@ -131,6 +135,10 @@ class Event(AbstractProbit):
         return "yes or no: probit"
 
     @property
+    def class_names(self) -> tuple[str, ...] | None:
+        return self.labels
+
+    @property
     def cutpoints(self) -> Float[Array, " 1"]:
         return self.cutpoint[None]
 
@@ -167,6 +175,10 @@ class Ordinal(AbstractProbit):
     @property
     def description(self) -> str:
         return f"{self.classes} ordered classes: probit with learned cutpoints"
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        return self.labels
 
     @property
     def cutpoints(self) -> Float[Array, " cuts"]:
