@@ -24,6 +24,7 @@ import pandas as pd
 from sklearn.base import clone
 
 from scrollmt._data.holdout import Ready
+from scrollmt._fitting import training
 from scrollmt._fitting.selection import Selection, joined
 from scrollmt.forecaster import Forecaster
 from scrollmt.objective import Data
@@ -152,11 +153,11 @@ def _trained(
 ) -> list[list[Selection]]:
     """For each origin, one selection per seed."""
     if len(ready) == 1 or get_preset(model.preset).schedule.batch_size is not None:
-        return [model._train(one.train, one.valid, seeds, one.nats) for one in ready]
+        return [training.held_out(model, one.train, one.valid, seeds, one.nats) for one in ready]
     nats = float(np.mean([one.nats for one in ready]))
     train = stacked([one.train for one in ready], len(seeds))
     valid = stacked([one.valid for one in ready], len(seeds))
-    flat = iter(model._train(train, valid, [*seeds] * len(ready), nats))
+    flat = iter(training.held_out(model, train, valid, [*seeds] * len(ready), nats))
     return [[next(flat) for _ in seeds] for _ in ready]
 
 

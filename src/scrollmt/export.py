@@ -141,7 +141,10 @@ def to_onnx(model: Forecaster) -> onnx.ModelProto:
             task = member.tasks[name]
             mean, var = _line(task.belief, psi, name)
             said[name].append(_exported(name, task.head, mean, var, scales))
-    outputs = {name: type(one[0]).mixed(one, _weights(model, name)) for name, one in said.items()}
+    outputs = {
+        name: type(one[0]).mixed(one, _weights(model, name), moments=model.moments_)
+        for name, one in said.items()
+    }
     return _written(model, graph, outputs)
 
 

@@ -20,17 +20,15 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 import pandas as pd
 from sklearn.exceptions import NotFittedError
 
 from scrollmt import agreement
 from scrollmt._data import holdout, reading
-from scrollmt._fitting import crossfit, members
+from scrollmt._fitting import members, training
 from scrollmt._fitting.batches import Factory
-from scrollmt._fitting.progress import ProgressLine
-from scrollmt._fitting.selection import Selection, joined, train
+from scrollmt._fitting.selection import Selection, joined
 from scrollmt._io import settings, store
 from scrollmt._io.sklearn import AbstractEstimator
 from scrollmt._scoring import evaluation, judging
@@ -40,7 +38,6 @@ from scrollmt.couplings import read_groups
 from scrollmt.heads import AbstractHead
 from scrollmt.laws.joint import Laws
 from scrollmt.model import Backbone
-from scrollmt.objective import Data
 from scrollmt.presets import Preset, get_preset
 from scrollmt.windows import Recipe, Windows
 from scrollmt.windows.answers import Forecast
@@ -193,24 +190,11 @@ class Forecaster(AbstractEstimator):
         seeds = self._seeds()
         settings.warn_of_shared_start(self.backbone, len(seeds))
         ready = self._ready(X, Y, sample_weight)
-        if ready.folds is not None:
-            selections = self._cross_fit(ready, seeds)
-        else:
-            everything = ready.everything if self.refit else None
-            selections = self._train(ready.train, ready.valid, seeds, ready.nats, everything)
-        return self._settle(ready, joined(selections, seeds))
-
-    def _settings(self) -> tuple[dict[str, AbstractHead], Preset, Backbone | Factory | None]:
-        """Heads, preset and a backbone of the user's own, in JAX's current precision."""
-        heads = {name: holdout.in_current_precision(head) for name, head in self._heads().items()}
-        preset = get_preset(self.preset).with_schedule(self.steps, self.patience)
-        if isinstance(self.backbone, str):
-            return heads, preset.with_backbone(self.backbone), None
-        return heads, preset, holdout.in_current_precision(self.backbone)
+        return self._settle(ready, joined(training.trained(self, ready, seeds), seeds))
 
     def _ready(self, X: Any, Y: Any, sample_weight: Any) -> holdout.Ready:
         """The training and the validation part, read and checked."""
-        heads, preset, _ = self._settings()
+        heads, preset, _ = training.settings_of(self)
         validation = self.validation
         if validation is None:
             validation = preset.folds or holdout.HELD_OUT_SHARE
@@ -224,59 +208,6 @@ class Forecaster(AbstractEstimator):
             recipe=self.recipe,
             columns=columns_of(self.backbone),
         )
-
-    def _cross_fit(self, ready: holdout.Ready, seeds: Sequence[int]) -> list[Selection]:
-        """One selection a seed, until an interrupt."""
-        assert ready.folds is not None
-        heads, preset, backbone = self._settings()
-        progress = ProgressLine(self.verbose, ready.nats)
-        setting = crossfit.Setting(
-            preset,
-            heads,
-            belief=self.belief,
-            joint=read_groups(self.joint, heads),
-            data=ready.train,
-            folds=ready.folds,
-            backbone=backbone,
-            optimizer=settings.read_optimizer(self.optimizer),
-        )
-        found: list[Selection] = []
-        try:
-            for seed in seeds:
-                found.append(crossfit.cross_fit(setting, jax.random.key(seed), progress))
-                if found[-1].interrupted:
-                    break
-        finally:
-            progress.close()
-        return found
-
-    def _train(
-        self,
-        fitted: Data,
-        judged: Data,
-        seeds: Sequence[int],
-        nats: float,
-        everything: Data | None = None,
-    ) -> list[Selection]:
-        """One selection a seed; data with a leading axis holds one part for each of them."""
-        heads, preset, backbone = self._settings()
-        progress = ProgressLine(self.verbose, nats)
-        try:
-            return train(
-                preset,
-                heads,
-                belief=self.belief,
-                joint=read_groups(self.joint, heads),
-                train=fitted,
-                valid=judged,
-                keys=[jax.random.key(seed) for seed in seeds],
-                backbone=backbone,
-                optimizer=settings.read_optimizer(self.optimizer),
-                everything=everything,
-                report=progress,
-            )
-        finally:
-            progress.close()
 
     def _settle(self, ready: holdout.Ready, chosen: Selection) -> Forecaster:
         """Take over what was learned."""
@@ -444,4 +375,5 @@ def load(
     beliefs, `backbone` a backbone as for the fit, `heads` (by task) heads that hold functions.
     Validation windows of your own are not stored: set `validation` before you fit it anew.
     """
-    return store.load_estimator(Forecaster, path, backbone, heads, custom)
+    model: Forecaster = store.load_estimator(Forecaster, path, backbone, heads, custom)
+    return model

@@ -21,7 +21,7 @@ from scrollmt.fit import Fits, Optimizer, Schedule, Score, fit, stack
 from scrollmt.heads import AbstractHead
 from scrollmt.model import Backbone, Model, build, start_keys
 from scrollmt.objective import Data, TaskScores, composed_objective, validation_nll
-from scrollmt.presets import Candidate, Preset
+from scrollmt.presets import Architecture, Candidate, Preset
 from scrollmt.splits import Folds
 
 Report = Callable[[str, int, int, float], None]
@@ -31,12 +31,13 @@ Factory = Callable[..., Backbone]
 
 def _name_of(backbone: Backbone | Factory) -> str:
     named = inspect.isclass(backbone) or inspect.isfunction(backbone)
-    return (backbone if named else type(backbone)).__name__
+    return str((backbone if named else type(backbone)).__name__)
 
 
 def made(backbone: Backbone | Factory, key: PRNGKeyArray) -> Backbone:
     """The backbone as it is outside of training steps."""
-    return at_rest(backbone(key=key) if makes_backbones(backbone) else backbone)
+    net: Backbone = at_rest(backbone(key=key) if makes_backbones(backbone) else backbone)
+    return net
 
 
 def features_of(backbone: Backbone, in_size: int) -> int:
@@ -144,43 +145,35 @@ def start_batch(
     schedules = [start_keys(key, label, preset.starts) for key in keys]
     heads_by_key = [_started(heads, train, place, folds) for place in range(len(keys))]
 
-    def one(begun: Mapping[str, AbstractHead], net: Backbone, task_key: PRNGKeyArray) -> Model:
-        return build(
-            net,
-            begun,
-            features=features_of(net, in_size),
-            belief=belief,
-            key=task_key,
-            cov_floor=preset.cov_floor,
-            joint=joint,
-            start=preset.begin,
-        )
-
+    given: dict[str, Any] = {
+        "belief": dict(belief) if isinstance(belief, Mapping) else belief,
+        "cov_floor": preset.cov_floor,
+        "joint": joint,
+        "start": preset.begin,
+    }
     draws = False
     begun = [heads for heads in heads_by_key for _ in range(preset.starts)]
     net_keys, task_keys, run_keys = zip(*(three for own in schedules for three in own), strict=True)
     if backbone is None:
-        shape, uniform = candidates[0].architecture, preset.begin.uniform
-
-        # One small program for all starts, in the place of one for each of their operations.
-        @eqx.filter_jit
-        def drawn(begun: Any, net_keys: Array, task_keys: Array) -> Model:
-            return eqx.filter_vmap(
-                lambda heads, net, task: one(
-                    heads, shape.build(in_size, net, uniform=uniform), task
-                )
-            )(begun, net_keys, task_keys)
-
-        models = drawn(stack(begun), jnp.stack(net_keys), jnp.stack(task_keys))
+        shape = candidates[0].architecture
+        models = _drawn(
+            shape, in_size, stack(begun), jnp.stack(net_keys), jnp.stack(task_keys), given
+        )
     else:
         nets = [made(backbone, key) for key in net_keys]
         draws = takes_key(nets[-1])
-        models = stack([one(*three) for three in zip(begun, nets, task_keys, strict=True)])
+        size = features_of(nets[-1], in_size)
+        models = stack(
+            [
+                build(net, own, features=size, key=key, **given)
+                for net, own, key in zip(nets, begun, task_keys, strict=True)
+            ]
+        )
     # Candidates of one start begin alike.
     starts = jax.tree.map(
         lambda a: jnp.repeat(a, len(candidates), axis=0) if eqx.is_array(a) else a, models
     )
-    run_keys = [k for key in run_keys for k in jax.random.split(key, len(candidates))]
+    keys_of_runs = [k for key in run_keys for k in jax.random.split(key, len(candidates))]
     each = preset.starts * len(candidates)
     hyper = {
         name: jnp.tile(
@@ -201,7 +194,7 @@ def start_batch(
         label=label,
         candidates=candidates,
         starts=starts,
-        keys=jnp.stack(run_keys),
+        keys=jnp.stack(keys_of_runs),
         train=_repeated(train, each),
         valid=None if valid is None else _repeated(valid, each),
         hyper=hyper,
@@ -211,6 +204,25 @@ def start_batch(
         optimizer=optimizer,
         draws=draws,
     )
+
+
+@eqx.filter_jit
+def _drawn(
+    shape: Architecture,
+    in_size: int,
+    heads: Mapping[str, AbstractHead],
+    net_keys: Key[Array, " S"],
+    task_keys: Key[Array, " S"],
+    given: dict[str, Any],
+) -> Model:
+    """Models at their starting values, stacked: one program in the place of one an operation."""
+
+    def one(heads: Mapping[str, AbstractHead], net_key: Array, task_key: Array) -> Model:
+        net = shape.build(in_size, net_key, uniform=given["start"].uniform)
+        return build(net, heads, features=features_of(net, in_size), key=task_key, **given)
+
+    models: Model = eqx.filter_vmap(one)(heads, net_keys, task_keys)
+    return models
 
 
 def _started(
@@ -235,4 +247,5 @@ def _repeated(data: Data, times: int) -> Data:
     """Data of their own for every run of a candidate batch; shared data stays shared."""
     if data.x.ndim == 2:
         return data
-    return jax.tree.map(lambda a: jnp.repeat(a, times, axis=0), data)
+    repeated: Data = jax.tree.map(lambda a: jnp.repeat(a, times, axis=0), data)
+    return repeated

@@ -103,7 +103,9 @@ def project(model: Model, x: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarr
         padded[: len(part)] = part
         with jax.default_matmul_precision("highest"):
             pieces.append(_project(model, jnp.asarray(padded)))
-    return jax.tree.map(lambda *a: np.concatenate(a), *pieces)
+    lines: dict[str, tuple[np.ndarray, np.ndarray]]
+    lines = jax.tree.map(lambda *a: np.concatenate(a), *pieces)
+    return lines
 
 
 @eqx.filter_jit

@@ -157,7 +157,8 @@ class _Result(NamedTuple):
     def model(self, criterion: int) -> Model:
         """The parameters that a criterion has kept; there may be but one."""
         place = (self.run,) if self.fits.best_step.ndim == 1 else (self.run, criterion)
-        return self.fits.model(*place)
+        model: Model = self.fits.model(*place)
+        return model
 
 
 def _results(batch: Batch, owner: int) -> list[_Result]:
@@ -190,7 +191,8 @@ def _task_nll(models: Model, valid: Data, bound: float | None) -> dict[str, Arra
     if next(iter(models.tasks.values())).log_prior_precision.ndim == 2:
         one = eqx.filter_vmap(one, in_axes=(eqx.if_array(0), None))
     axis = None if valid.x.ndim == 2 else 0
-    return eqx.filter_vmap(one, in_axes=(eqx.if_array(0), axis))(models, valid)
+    means: dict[str, Array] = eqx.filter_vmap(one, in_axes=(eqx.if_array(0), axis))(models, valid)
+    return means
 
 
 class _Chosen(NamedTuple):

@@ -21,8 +21,13 @@ class Exported(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def mixed(cls, members: Sequence[Self], weights: np.ndarray) -> dict[str, Value]:
-        """The outputs of a task by name, for the members selected for it; weights add to one."""
+    def mixed(
+        cls, members: Sequence[Self], weights: np.ndarray, *, moments: bool
+    ) -> dict[str, Value]:
+        """The outputs of a task by name, for the members selected for it.
+
+        Weights add to one. With `moments` a law of a normal value has two moments only.
+        """
 
 
 @final
@@ -33,7 +38,9 @@ class ExportedClasses(Exported):
     log_probs: Value
 
     @classmethod
-    def mixed(cls, members: Sequence[Self], weights: np.ndarray) -> dict[str, Value]:
+    def mixed(
+        cls, members: Sequence[Self], weights: np.ndarray, *, moments: bool
+    ) -> dict[str, Value]:
         tables = stack(one.log_probs for one in members) + np.log(weights)
         log_probs = tables.total("ReduceLogSumExp")
         return {"log_probs": log_probs, "probs": log_probs.apply("Exp")}
@@ -53,13 +60,15 @@ class ExportedNormal(Exported):
     prefix: str = ""
 
     @classmethod
-    def mixed(cls, members: Sequence[Self], weights: np.ndarray) -> dict[str, Value]:
+    def mixed(
+        cls, members: Sequence[Self], weights: np.ndarray, *, moments: bool
+    ) -> dict[str, Value]:
         means, variances = stack(one.mean for one in members), stack(one.var for one in members)
         centre = (means * weights).total()
         apart = means - centre.column()
         var = ((variances + apart * apart) * weights).total()
         outputs = {"mean": centre, "sd": var.apply("Sqrt")}
-        if len(members) > 1:
+        if len(members) > 1 and not moments:
             shares = means.graph.constant(weights, float)
             components = {"means": means, "sds": variances.apply("Sqrt"), "weights": shares}
             outputs |= {name: value.apply("Identity") for name, value in components.items()}
@@ -79,7 +88,9 @@ class ExportedLatent(Exported):
     learned: Mapping[str, float]
 
     @classmethod
-    def mixed(cls, members: Sequence[Self], weights: np.ndarray) -> dict[str, Value]:
+    def mixed(
+        cls, members: Sequence[Self], weights: np.ndarray, *, moments: bool
+    ) -> dict[str, Value]:
         graph = members[0].mean.graph
         learned = {
             name: graph.constant([one.learned[name] for one in members], float).apply("Identity")
