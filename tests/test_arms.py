@@ -20,7 +20,8 @@ from scrollmt.fit import stack
 from scrollmt.heads import AbstractHead, Categorical, Gaussian, Ordinal
 from scrollmt.model import Model, Task
 from scrollmt.objective import Data
-from scrollmt.paper import jobs, scoring
+from scrollmt.paper.arena import jobs, scoring
+from scrollmt.paper.arena.jobs import execute, make_job
 from scrollmt.paper.arms import ARMS, Arm, get_arm, questions, register
 from scrollmt.paper.arms.base import STATE, one_run, penalised
 from scrollmt.paper.arms.composition import FROZEN_PRECISIONS, start_frozen, without_precisions
@@ -36,7 +37,6 @@ from scrollmt.paper.arms.weighted import (
     summed_nll,
     weighted_sum,
 )
-from scrollmt.paper.jobs import execute, make_job
 from scrollmt.predictive import mix
 from tiny_jobs import (
     FIRST,

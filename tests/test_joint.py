@@ -37,7 +37,7 @@ from scrollmt.heads import AbstractHead
 from scrollmt.laws.joint import Laws
 from scrollmt.model import Model, Task, build, rescale_task
 from scrollmt.objective import Data, composed, data_terms, validation_nll
-from scrollmt.paper.probes import joint as probe
+from scrollmt.paper.studies.probes import joint as probe
 from scrollmt.predictive import EventLaw, GaussianLaw
 from scrollmt.scores import nll
 from scrollmt.windows.answers import Forecast

@@ -14,6 +14,10 @@ MOVED = [
     ("scrollmt.program", "scrollmt.fit", "Schedule"),
     ("scrollmt.frozen", "scrollmt.laws.frozen", "frozen"),
     ("scrollmt.arms", "scrollmt.paper.arms", "ARMS"),
+    ("scrollmt.paper.jobs", "scrollmt.paper.arena.jobs", "make_job"),
+    ("scrollmt.paper.records", "scrollmt.paper.arena.records", "Records"),
+    ("scrollmt.paper.sources", "scrollmt.paper.arena.sources", "register_corpus"),
+    ("scrollmt.paper.by_task", "scrollmt.paper.tables.by_task", "score_table"),
     ("scrollmt.arms.base", "scrollmt.paper.arms.base", "map_runs"),
 ]
 

@@ -8,7 +8,7 @@ from scipy.stats import norm, pearsonr, spearmanr
 from helpers import H, draw_belief, small_model
 from scrollmt.likelihoods import Censored
 from scrollmt.model import Model, Task
-from scrollmt.paper import scoring
+from scrollmt.paper.arena import scoring
 from scrollmt.paper.arms.weighted import Spread
 from scrollmt.predictive import EventLaw, GaussianLaw, Law, OrdinalLaw
 

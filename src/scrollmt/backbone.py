@@ -271,6 +271,7 @@ class Dense(eqx.Module):
     biases: tuple[Float[Array, "..."], ...] | None
     activation: str = eqx.field(static=True)
     norm: bool = eqx.field(static=True)
+    gpu_kernel: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -282,6 +283,7 @@ class Dense(eqx.Module):
         norm: bool,
         key: PRNGKeyArray,
         uniform: bool = False,
+        gpu_kernel: bool = False,
     ):
         if activation not in ACTIVATIONS:
             raise ValueError(f"unknown activation {activation!r}; choose from {list(ACTIVATIONS)}")
@@ -301,6 +303,7 @@ class Dense(eqx.Module):
         )
         self.activation = activation
         self.norm = norm
+        self.gpu_kernel = gpu_kernel
 
     def __call__(self, x: Float[Array, " D"]) -> Float[Array, " H"]:
         z = x
@@ -324,8 +327,8 @@ class Dense(eqx.Module):
     ) -> tuple[Float[Array, "L N"], Float[Array, "S N"], Float[Array, "G N"]]:
         """What `Columns.read` gives for these windows, without their columns where that pays."""
         thin = len(self.weights) == 1 and self.biases is None
-        if thin and jax.default_backend() == "gpu":
-            # The kernel is written in an experimental part of JAX, which no CPU has to load.
+        if self.gpu_kernel and thin and jax.default_backend() == "gpu":
+            # The kernel uses an experimental part of JAX, which is loaded only where asked for.
             from scrollmt._fitting import fused
 
             if fused.pays(x, linear, square, roots):
@@ -345,8 +348,18 @@ class Dense(eqx.Module):
         return psi
 
 
-def paper_backbone(name: str, in_size: int, key: PRNGKeyArray, *, uniform: bool = False) -> Dense:
-    """One of the paper's four: `relu`, `relu+ln`, `tanh`, `tanh+ln`."""
+def paper_backbone(
+    name: str,
+    in_size: int,
+    key: PRNGKeyArray,
+    *,
+    uniform: bool = False,
+    gpu_kernel: bool = False,
+) -> Dense:
+    """One of the paper's four: `relu`, `relu+ln`, `tanh`, `tanh+ln`.
+
+    With `gpu_kernel`, features of point heads are read by an experimental kernel on a CUDA device.
+    """
     if name not in PAPER_BACKBONES:
         raise ValueError(f"unknown paper backbone {name!r}; choose from {list(PAPER_BACKBONES)}")
     activation, _, norm = name.partition("+")
@@ -358,4 +371,5 @@ def paper_backbone(name: str, in_size: int, key: PRNGKeyArray, *, uniform: bool 
         norm=norm == "ln",
         key=key,
         uniform=uniform,
+        gpu_kernel=gpu_kernel,
     )
