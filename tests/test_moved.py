@@ -18,6 +18,11 @@ MOVED = [
     ("scrollmt.paper.records", "scrollmt.paper.arena.records", "Records"),
     ("scrollmt.paper.sources", "scrollmt.paper.arena.sources", "register_corpus"),
     ("scrollmt.paper.by_task", "scrollmt.paper.tables.by_task", "score_table"),
+    ("scrollmt.predictive", "scrollmt.laws", "GaussianLaw"),
+    ("scrollmt.likelihoods", "scrollmt.heads", "StudentT"),
+    ("scrollmt.likelihoods", "scrollmt.laws", "CensoredLaw"),
+    ("scrollmt.likelihoods.student", "scrollmt.laws", "StudentTLaw"),
+    ("scrollmt.likelihoods.count_law", "scrollmt.laws", "CountLaw"),
     ("scrollmt.arms.base", "scrollmt.paper.arms.base", "map_runs"),
 ]
 

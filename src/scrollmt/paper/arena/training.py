@@ -19,6 +19,7 @@ from scrollmt._data.reading import Rows, read_rows
 from scrollmt._data.scaling import Scales
 from scrollmt.backbone import PAPER_WIDTH, paper_backbone
 from scrollmt.fit import Fits, Objective, Schedule, Score, fit, stack
+from scrollmt.laws import Law, mix
 from scrollmt.model import Model, build, start_keys
 from scrollmt.objective import Data, composed_objective, validation_nll
 from scrollmt.paper.arena.problems import Problem
@@ -26,7 +27,6 @@ from scrollmt.paper.arms import Arm, Fold, Forecasts, OwnArm
 from scrollmt.paper.arms.base import Heads, map_runs, one_run
 from scrollmt.paper.arms.ensembles import MEMBER_STRIDE
 from scrollmt.paper.protocol import Protocol
-from scrollmt.predictive import Law, mix
 
 
 @dataclass(frozen=True)

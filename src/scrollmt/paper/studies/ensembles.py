@@ -6,12 +6,12 @@ from functools import partial
 
 import numpy as np
 
+from scrollmt.laws import GaussianLaw, mix
 from scrollmt.paper.data import published
 from scrollmt.paper.data.published import METRICS
 from scrollmt.paper.studies.base import Study, sweep
 from scrollmt.paper.studies.evidence import ENSEMBLES, Evidence, Measured, each, order
 from scrollmt.paper.tables.statistics import Estimate
-from scrollmt.predictive import GaussianLaw, mix
 
 ARMS = published.arms()
 DIAG, FIVE = "scroll-diag", "scroll-diag-ens5"

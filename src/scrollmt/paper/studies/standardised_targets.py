@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from scrollmt import scores
+from scrollmt.laws import GaussianLaw
 from scrollmt.paper.data.published import GRIDS
 from scrollmt.paper.studies.base import Study, sweep
 from scrollmt.paper.studies.evidence import (
@@ -24,7 +25,6 @@ from scrollmt.paper.studies.lambda_grid_fairness import KINDS, same_run, tuning_
 from scrollmt.paper.studies.main_comparison import margin
 from scrollmt.paper.tables.statistics import Estimate, estimate
 from scrollmt.paper.tables.verdicts import ordered
-from scrollmt.predictive import GaussianLaw
 
 RAW, STD = "lorenz63", "lorenz63-std"
 CORNER = 30.0

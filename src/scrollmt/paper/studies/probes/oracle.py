@@ -12,12 +12,12 @@ import numpy as np
 
 from scrollmt import scores
 from scrollmt.corpora import lorenz63
+from scrollmt.laws import GaussianLaw
 from scrollmt.paper.arena.jobs import Job
 from scrollmt.paper.arena.probes import ORACLE, Rows, probe
 from scrollmt.paper.arena.problems import problem
 from scrollmt.paper.arena.scoring import COLUMNS
 from scrollmt.paper.protocol import Protocol
-from scrollmt.predictive import GaussianLaw
 
 NAME = ORACLE
 # The bias of a logarithm of simulated shares is removed, so that few members are enough.
