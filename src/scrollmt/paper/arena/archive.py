@@ -114,7 +114,7 @@ def _manifest(
                 known.append(text)
             told[name] = known.index(text)
         each.append(json.dumps(told, sort_keys=True))
-    # One line a job, so that a difference between two versions reads well.
+    # One line per job, so that a difference between two versions reads well.
     parts = {
         **shared,
         "calls": [json.dumps(call, sort_keys=True) for call in calls],

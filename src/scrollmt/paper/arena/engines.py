@@ -68,8 +68,8 @@ def run(
             yield from _pooled(
                 {executor.submit(execute, job): job for job in jobs}, failures, watch
             )
-            # Dask lays a dead worker to the charge of every job that was with it. Alone, one after
-            # the other, only the job that kills its worker fails again.
+            # Dask blames every job that a dead worker held. Alone, one after the other, only the
+            # job that kills its worker fails again.
             suspects = [job for job, error in failures.items() if _killed(error)]
             for job in suspects:
                 del failures[job]

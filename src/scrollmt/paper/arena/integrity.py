@@ -1,4 +1,4 @@
-"""What makes a file of records whole: its tables, a checksum of every line, a seal over all lines.
+"""Integrity of a file of records: its tables, a checksum of every line, a digest over all lines.
 
 The seal is the sum of the digests of all lines modulo 2**256. To record a line is to add its
 digest, which costs the same however many lines there are. A line that is missing, changed or

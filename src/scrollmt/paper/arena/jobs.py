@@ -97,7 +97,7 @@ def make_job(
 
 
 def execute(job: Job, protocol: Protocol | None = None) -> Outcome:
-    """Train and score a job's runs; one row a run, or one row an ensemble."""
+    """Train and score a job's runs; one row per run, or one row per ensemble."""
     # Scores in single precision throughout: accelerators would halve the digits of a product.
     with jax.default_matmul_precision("highest"):
         return _execute(job, protocol)

@@ -129,7 +129,7 @@ class Records:
                 integrity.add_lines(self._connection, table, each)
 
     def frame(self, jobs: Iterable[Job] | None = None) -> pd.DataFrame:
-        """One row a run and setting, of the given jobs or of all, always in the same order.
+        """One row per run and setting, of the given jobs or of all, always in the same order.
 
         Columns: corpus, arm, backbone, seed, setting, every number by name, `seconds` (the
         seed's share of its job's time) and device.
@@ -247,7 +247,7 @@ class Records:
             raise self._unwritable(error) from error
 
     def _create(self) -> None:
-        """Make the file whole under another name first: under its own it is never half made."""
+        """Make the file under another name first: under its own it is always complete."""
         make_folder(self.path.parent)
         with self._locked():
             if self.path.exists():
@@ -265,7 +265,7 @@ class Records:
                     raise self._unwritable(error) from error
 
     def _verify(self) -> None:
-        """Refuse a file that is not whole, without changing a byte of it."""
+        """Refuse a damaged file, without changing a byte of it."""
         if not self.path.is_file():
             self._refuse("it is not a file")
         mode = self._read_mode()

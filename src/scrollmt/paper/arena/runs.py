@@ -116,7 +116,7 @@ def arrays_of(job: Job, outcome: Outcome) -> list[RecordedArray]:
 
 
 def frame_of(runs: Iterable[Run]) -> pd.DataFrame:
-    """One row a run and setting: who, every number by name, seconds of the seed, device."""
+    """One row per run and setting: who, every number by name, seconds of the seed, device."""
     rows = []
     names: dict[str, None] = {}  # a set that keeps its order
     for run in runs:

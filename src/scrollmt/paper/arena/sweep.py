@@ -174,7 +174,7 @@ def _interrupts_held() -> Iterator[list[int]]:
 
 
 class _Board:
-    """Progress on a terminal as a bar, elsewhere as a line a job; both with the time left."""
+    """Progress on a terminal as a bar, elsewhere as a line per job; both with the time left."""
 
     def __init__(self, todo: list[Job], weight: Weight, *, visible: bool):
         self.console = Console(stderr=True, quiet=not visible)

@@ -1,4 +1,4 @@
-"""What a fit costs: seconds a seed, the four backbones and all tuning counted.
+"""What a fit costs: seconds per seed, the four backbones and all tuning counted.
 
 Times are taken of one arm after the other with nothing beside it, compilation left out.
 """
@@ -70,7 +70,7 @@ def diag_is_cheaper(e: Evidence) -> Measured:
 
 def timed(protocol: Protocol) -> list[Job]:
     arms = {corpus: published.arms() for corpus in CORPORA} | {STANDARDISED: [*SCROLLS, *GRIDS]}
-    # A grid is forty-nine runs a seed and backbone, and is timed at a single seed.
+    # A grid is forty-nine runs per seed and backbone, and is timed at a single seed.
     return [
         make_job(
             corpus, probe.NAME, arm, protocol, protocol.seeds[: 1 if arm in GRIDS else probe.SEEDS]

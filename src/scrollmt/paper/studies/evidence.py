@@ -85,7 +85,7 @@ class Evidence:
         setting: Mapping[str, Any] | None = None,
         by: str = "valid_nats",
     ) -> pd.DataFrame:
-        """One run a seed, indexed by it: the one that validation selects.
+        """One run per seed, indexed by it: the one that validation selects.
 
         Among all four backbones, or on the one named; among all settings, or with the one given.
         Seeds at which a backbone is missing do not count.
@@ -111,7 +111,7 @@ class Evidence:
         return select(found, by=by).set_index("seed")
 
     def column(self, metric: str, corpus: str, arm: str, *args: Any, **which: Any) -> pd.Series:
-        """One number a seed; the other arguments are those of `runs`."""
+        """One number per seed; the other arguments are those of `runs`."""
         return recorded(self.runs(corpus, arm, *args, **which), metric)
 
     def fact(self, column: str, corpus: str, arm: str) -> float:

@@ -23,7 +23,7 @@ NONE, STRONG = probe.CORRELATIONS
 
 
 def at(e: Evidence, rho: float) -> pd.DataFrame:
-    """One row a seed at a true noise correlation."""
+    """One row per seed at a true noise correlation."""
     rows = e.rows(probe.CORPUS, probe.NAME)
     found = rows[settings(rows, "rho")["rho"] == rho]
     if found.empty:

@@ -1,4 +1,4 @@
-"""The weight grids: what tuning gains, and what the unit of the selection criterion is worth."""
+"""The weight grids: what tuning gains, and how much the unit of the selection criterion matters."""
 
 from __future__ import annotations
 

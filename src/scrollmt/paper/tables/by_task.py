@@ -23,7 +23,7 @@ NO_BEST = ("coverage_50", "coverage_90")
 
 
 def score_table(frame: pd.DataFrame, corpus: str, metrics: Sequence[str] = ("nll",)) -> Table:
-    """One row an arm, one column a task and metric, from a records frame.
+    """One row an arm, one column per task and metric, from a records frame.
 
     `corpus` is the id that its jobs have. A cell is empty where an arm has no law for a task, or
     where a metric does not suit it.

@@ -43,7 +43,7 @@ def compare_cells(
     full: pd.DataFrame | None = None,
     claims: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    """Ours beside the paper's full table, one row a cell, judged by the claim that it falls under.
+    """Ours beside the paper's full table, one row per cell, judged by the claim about it.
 
     Columns: corpus, arm, metric, paper, ours, se, difference, tolerance, within, claim, run. A
     cell that was not run has no value of ours and no `within`. A cell with a claim of its own

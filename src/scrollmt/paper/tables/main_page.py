@@ -115,7 +115,7 @@ def verdict_table(findings: Sequence[Finding]) -> str:
 
 
 def cost_table(frame: pd.DataFrame) -> str:
-    """Seconds a seed by arm: training alone, the backbones added up."""
+    """Seconds per seed by arm: training alone, the backbones added up."""
     taken = arm_seconds(frame)
     if taken.empty:
         return "No times are recorded; `scrollmt reproduce cost` takes them."

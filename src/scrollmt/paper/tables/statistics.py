@@ -50,7 +50,7 @@ class Interval:
 
 
 def estimate(values: Values) -> Estimate:
-    """Mean and standard error of one value a seed; a value that is not a number stays seen."""
+    """Mean and standard error of one value per seed; NaN is not left out."""
     x = np.asarray(values, dtype=float)
     if x.ndim != 1 or x.size == 0:
         raise ValueError(f"expected one value a seed, got an array of shape {x.shape}")
@@ -61,7 +61,7 @@ def estimate(values: Values) -> Estimate:
 
 
 def geometric(ratios: Values) -> Estimate:
-    """Mean of one ratio a seed, taken of its logarithm, and its error to first order."""
+    """Mean of one ratio per seed, taken of its logarithm, and its error to first order."""
     logs = estimate(np.log(np.asarray(ratios, dtype=float)))
     mean = float(np.exp(logs.mean))
     return Estimate(mean, mean * logs.se, logs.count)

@@ -24,7 +24,7 @@ BAND_EDGES = (35.0, 75.0, 150.0)
 
 @probe(NAME)
 def facts(job: Job, protocol: Protocol) -> Rows:
-    """One row a seed; only what depends on the split differs between seeds."""
+    """One row per seed; only what depends on the split differs between seeds."""
     of = problem(job.corpus, protocol)
     truth = true_var(of, protocol)
     common = _of_windows(of) | ({} if of.corpus is None else _of_simulator(of, protocol))

@@ -21,7 +21,7 @@ SEEDS = 2
 
 @probe(NAME, alone=True)
 def seconds_by_backbone(job: Job, protocol: Protocol) -> Rows:
-    """Seconds a seed on each backbone, with all settings and members of the arm."""
+    """Seconds per seed on each backbone, with all settings and members of the arm."""
     rows: Rows = {seed: [] for seed in job.seeds}
     for backbone in PAPER_BACKBONES:
         timed = make_job(job.corpus, job.backbone, backbone, protocol, job.seeds)

@@ -1,4 +1,4 @@
-"""The joint observation model as a job: `joint.run` under a protocol, a row a correlation."""
+"""The joint observation model as a job: `joint.run` under a protocol, a row per correlation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CORRELATIONS = (0.0, 0.8)
 
 @probe(NAME)
 def joint_observation(job: Job, protocol: Protocol) -> Rows:
-    """One row a seed and noise correlation."""
+    """One row per seed and noise correlation."""
     # Fewer windows than the protocol's make a test, in the same proportion.
     share = protocol.corpus_windows / PROTOCOL.corpus_windows
     train, valid, test = (max(20, round(share * n)) for n in (joint.TRAIN, joint.VALID, joint.TEST))

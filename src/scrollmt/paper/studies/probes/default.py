@@ -18,7 +18,7 @@ NAME = DEFAULT
 
 @probe(NAME, settings={"preset": asdict(PRESET)})
 def default_preset(job: Job, protocol: Protocol) -> Rows:
-    """One fit a seed; windows and splits are those of every other arm."""
+    """One fit per seed; windows and splits are those of every other arm."""
     of = problem(job.corpus, protocol)
     truth = true_var(of, protocol)
     rows: Rows = {}

@@ -54,7 +54,7 @@ class _Parts:
 
 @probe(NAME)
 def scaled_fits(job: Job, protocol: Protocol) -> Rows:
-    """One row a seed and variant; the reference is the cold fit at c = 1."""
+    """One row per seed and variant; the reference is the cold fit at c = 1."""
     of = problem(job.corpus, protocol)
     parts = {c: [_parts(of, seed, c) for seed in job.seeds] for c in (1.0, UP, DOWN)}
     inputs = parts[1.0][0].train.x.shape[-1]

@@ -1,4 +1,4 @@
-r"""Two Gaussian tasks with correlated noise: what a full noise covariance is worth (`app:future`).
+r"""Two Gaussian tasks with correlated noise: what a full noise covariance gains (`app:future`).
 
 The paper does not describe the data of this probe, so these are our own. Inputs are standard
 normal, $\psi(x) = \tanh(Wx)$ has a few features without a bias, and both tasks are drawn from
@@ -53,7 +53,7 @@ _SCORES = ("joint_nll", *(f"nll_{name}" for name in TASKS))
 
 
 def draw(seed: int, rho: float, windows: int, part: int) -> Data:
-    """Windows of one seed's truth; `part` tells training, validation and test apart."""
+    """Windows of one seed's truth; `part` is 0 for training, 1 for validation, 2 for test."""
     truth = np.random.default_rng([seed, 0])
     W = WEIGHT_SD * truth.normal(size=(FEATURES, INPUTS))
     M = truth.normal(size=(len(TASKS), FEATURES))

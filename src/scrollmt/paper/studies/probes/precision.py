@@ -55,7 +55,7 @@ PAIRS = tuple(itertools.product(FROZEN_PRECISIONS, FROZEN_PRECISIONS))
 
 @probe(NAME)
 def precisions(job: Job, protocol: Protocol) -> Rows:
-    """One row a seed and pair, and one whose setting is `{"fitted": 1}`."""
+    """One row per seed and pair, and one whose setting is `{"fitted": 1}`."""
     # Fewer windows than the protocol's make a test, in the same proportion.
     share = protocol.corpus_windows / PROTOCOL.corpus_windows
     sizes = [max(CLASSES, round(share * n)) for n in (TRAIN, VALID, TEST)]
