@@ -35,7 +35,7 @@ from scrollmt import (
 )
 from scrollmt.corpora import lorenz63, ou
 from scrollmt.observables import at_lead, over_window
-from scrollmt.presets import DEFAULT, PAPER
+from scrollmt.presets import HELD_OUT, PAPER
 from scrollmt.windows import Windowing
 
 FILE = Path(__file__).with_name("golden.json")
@@ -61,21 +61,12 @@ def described(model: Forecaster, X: Any, Y: Any) -> dict[str, Any]:
     }
 
 
-# The default and quick presets of version 0.1, which held a fifth of the rows out.
-OLD_DEFAULT = replace(
-    DEFAULT,
-    candidates=tuple(
-        replace(c, architecture=replace(c.architecture, skip=False)) for c in DEFAULT.candidates
-    ),
-    starts=2,
-    folds=None,
-    moments=True,
-)
+# The quick preset of version 0.1; its default is `HELD_OUT`.
 OLD_QUICK = replace(
-    OLD_DEFAULT,
+    HELD_OUT,
     name="quick",
-    candidates=tuple(c for c in OLD_DEFAULT.candidates if c.backbone_l2 in (1, 10, 100, 1000)),
-    schedule=replace(OLD_DEFAULT.schedule, steps=1500),
+    candidates=tuple(c for c in HELD_OUT.candidates if c.backbone_l2 in (1, 10, 100, 1000)),
+    schedule=replace(HELD_OUT.schedule, steps=1500),
     starts=1,
     committee=2,
 )
@@ -137,7 +128,7 @@ def _heads() -> dict[str, Any]:
         "limited": Censored(upper=0.6),
     }
     weight = {name: 1.0 + (np.arange(140) % 3) for name in tasks}
-    preset = OLD_DEFAULT.with_backbone("silu+ln")
+    preset = HELD_OUT.with_backbone("silu+ln")
     pair = ["value", "beside"]
     model = Forecaster(tasks, preset=preset, joint=pair, steps=30, patience=9, seed=1)
     model.fit(X, Y, sample_weight=weight)
@@ -152,7 +143,7 @@ def _categorical() -> dict[str, Any]:
     X = rng.normal(size=(120, 2))
     Y = {"kind": np.argmax(X @ rng.normal(size=(2, 3)) + rng.normal(size=(120, 3)), axis=1)}
     model = Forecaster(
-        {"kind": Categorical(3)}, preset=OLD_DEFAULT, belief="none", steps=30, ensemble=2, seed=2
+        {"kind": Categorical(3)}, preset=HELD_OUT, belief="none", steps=30, ensemble=2, seed=2
     )
     return described(model.fit(X, Y), X, Y)
 
@@ -204,7 +195,7 @@ def _onnx() -> dict[str, Any]:
 
 
 CASES: dict[str, Callable[[], dict[str, Any]]] = {
-    "default-diag-ou": lambda: _fit("ou", OLD_DEFAULT, "diag"),
+    "default-diag-ou": lambda: _fit("ou", HELD_OUT, "diag"),
     "default-full-lorenz63": lambda: _fit("lorenz63", OLD_QUICK, "full"),
     "default-none-ou": lambda: _fit("ou", OLD_QUICK, "none"),
     "paper-diag-lorenz63": lambda: _fit("lorenz63", PAPER.with_backbone("tanh+ln"), "diag"),

@@ -344,21 +344,33 @@ class Dense(eqx.Module):
                 act, eps = ACTIVATIONS[self.activation], LAYER_NORM_EPS if self.norm else None
                 none = jnp.zeros((0, x.shape[0]), x.dtype)
                 return fused.lines(act, eps, x, self.weights[0], linear), none, none
-        return self.columns(x).read(linear, square, roots, triangular=triangular)
+        if not self.skip or len(roots):
+            return self.columns(x).read(linear, square, roots, triangular=triangular)
+        # Without roots the layers and the inputs are read apart, and no layer norm is written out.
+        top = self._top(x)
+        size, inputs = len(top.z), x.T
+        lines, squares, spreads = top.read(linear[:, :size], square[:, :size], roots[:, :, :size])
+        lines = lines + linear[:, size:] @ inputs
+        return lines, squares + square[:, size:] @ (inputs * inputs), spreads
 
     def columns(self, x: Float[Array, "N D"]) -> Columns:
-        """The features of many windows; each layer reads the columns of the one before."""
+        """The features of many windows."""
+        top = self._top(x)
+        if not self.skip:
+            return top
+        # The inputs are not part of the layer norm, so the normalised layer is written out.
+        last = layer_norm(top.z.T).T if self.norm else top.z
+        return Columns(jnp.concatenate([last, x.T]), norm=False)
+
+    def _top(self, x: Float[Array, "N D"]) -> Columns:
+        """The last layer; each layer reads the columns of the one before."""
         psi = Columns(x.T, norm=False)
         for i, weight in enumerate(self.weights):
             a, _, _ = psi.read(weight, weight[:0], weight[:0, None])
             if self.biases is not None:
                 a = a + self.biases[i][:, None]
             psi = Columns(ACTIVATIONS[self.activation](a), norm=self.norm)
-        if not self.skip:
-            return psi
-        # The inputs are not part of the layer norm, so the normalised layer is written out.
-        top = layer_norm(psi.z.T).T if self.norm else psi.z
-        return Columns(jnp.concatenate([top, x.T]), norm=False)
+        return psi
 
 
 def paper_backbone(
