@@ -6,11 +6,12 @@ composition as one batch, scores their laws in one place and returns one row of 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
@@ -29,7 +30,7 @@ from scrollmt.laws import Law, mix
 from scrollmt.model import Model, build, start_keys
 from scrollmt.objective import Data
 from scrollmt.paper.arms import ARMS, Arm, Fold, Forecasts, OwnArm, get_arm
-from scrollmt.paper.arms.base import Heads, map_runs, module_of, one_run
+from scrollmt.paper.arms.base import AbstractArm, Heads, map_runs, module_of, one_run
 from scrollmt.paper.arms.ensembles import MEMBER_STRIDE
 from scrollmt.paper.probes.registry import PREFIX, PROBES, SETTINGS
 from scrollmt.paper.problems import Problem, problem, read_id, true_var
@@ -90,7 +91,7 @@ def make_job(
         determinants["arm"] = dict(SETTINGS[arm])
     else:
         chosen, source = get_arm(arm), SOURCES[read_id(corpus).name]
-        determinants["arm"] = chosen.describe(source.tasks())
+        determinants["arm"] = _described(chosen, source.tasks)
         if backbone not in chosen.backbones:
             raise ValueError(
                 f"unknown backbone {backbone!r}; choose from {', '.join(chosen.backbones)}"
@@ -104,6 +105,12 @@ def make_job(
         tuple(protocol.seeds if seeds is None else seeds),
         json.dumps(determinants, sort_keys=True),
     )
+
+
+@functools.cache
+def _described(arm: AbstractArm, tasks: Callable[[], Heads]) -> dict[str, Any]:
+    """An arm's description on a corpus, once: it makes heads, and a sweep has thousands of jobs."""
+    return arm.describe(tasks())
 
 
 @dataclass(frozen=True)
