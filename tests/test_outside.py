@@ -195,7 +195,8 @@ def test_parts_of_ones_own_fit_beside_those_of_the_package(fitted: Forecaster) -
     assert (found["wind"], found["storm"], found["band"]) == (Blocks, LowRank, Full)
     assert found["repair"] is Blocks
     assert isinstance(fitted.model_.tasks["repair"].head, Waiting)
-    first, second = (member.backbone.dense.weight for member in fitted.members_)
+    backbones: list[Any] = [member.backbone for member in fitted.members_]
+    first, second = (one.dense.weight for one in backbones)
     assert not np.array_equal(first, second)
     assert np.isfinite(fitted.evaluate(NEW, NEW_Y)["nll"]).all()
 
