@@ -13,8 +13,9 @@ PYTEST := $(BIN)/python -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reo
 # is compiled as users compile it, and so is whatever is run by pytest itself.
 QUICKLY := JAX_DISABLE_MOST_OPTIMIZATIONS=1 XLA_FLAGS="--xla_cpu_use_fusion_emitters=false \
 	--xla_llvm_disable_expensive_passes=true --xla_backend_optimization_level=1"
-FIRST := $(patsubst %,tests/test_%.py,docs zoo arms guide_commands report cli fuzz forecaster \
-	selection backtests heads store cli_reproduce corpora_lorenz63 fit arena)
+FIRST := $(patsubst %,tests/test_%.py,docs golden zoo arms fuzz extra_heads guide_commands cli \
+	cluster interop batching report forecast joint fit heads forecaster selection backtests \
+	corpora_lorenz63 fused engines arena laws store)
 REST := $(filter-out $(FIRST),$(wildcard tests/test_*.py))
 # The way of the data, from numerics to a fitted forecaster.
 CORE := $(patsubst %,tests/test_%.py,forecaster heads beliefs windows scores model objective \
