@@ -18,7 +18,7 @@ from helpers import HEADS as CASES
 from helpers import LOG_2PI, H, as_data, draw_belief, small_data, small_model
 from scrollmt.fit import stack
 from scrollmt.heads import AbstractHead, Categorical, Gaussian, Ordinal
-from scrollmt.laws import mix
+from scrollmt.laws import moment_matched
 from scrollmt.model import Model, Task
 from scrollmt.objective import Data
 from scrollmt.paper import jobs, scoring
@@ -488,7 +488,7 @@ def test_an_ensemble_is_the_moments_and_the_mean_probabilities_of_its_members(
     columns = scoring.test_columns
 
     def watched_mix(laws):
-        law = mix(laws)
+        law = moment_matched(laws)
         made_of[law] = laws
         return law
 
@@ -496,7 +496,7 @@ def test_an_ensemble_is_the_moments_and_the_mean_probabilities_of_its_members(
         scored.append((laws, y))
         return columns(laws, y)
 
-    monkeypatch.setattr(jobs, "mix", watched_mix)
+    monkeypatch.setattr(jobs, "moment_matched", watched_mix)
     monkeypatch.setattr(scoring, "test_columns", watched_columns)
     with quick_compiler():
         found = execute(tiny_job("scroll-diag-ens5"))

@@ -26,7 +26,7 @@ from scrollmt._data.reading import read_rows
 from scrollmt._data.scaling import Scales
 from scrollmt.backbone import PAPER_WIDTH, paper_backbone
 from scrollmt.fit import Fits, fit, stack
-from scrollmt.laws import Law, mix
+from scrollmt.laws import Law, moment_matched
 from scrollmt.model import Model, build, start_keys
 from scrollmt.objective import Data
 from scrollmt.paper.arms import ARMS, Arm, Fold, Forecasts, OwnArm, get_arm
@@ -262,7 +262,9 @@ def _train_composed(arm: Arm, job: Job, of: Problem, protocol: Protocol) -> _Tra
                     _laws(m, one_run(read, r), part.scales)
                     for m, r in zip(members, runs, strict=True)
                 ]
-                laws[kind] = {name: mix([law[name] for law in of_members]) for name in tasks}
+                laws[kind] = {
+                    name: moment_matched([law[name] for law in of_members]) for name in tasks
+                }
             facts: Row = {}
             if arm.members == 1:
                 facts |= of.source.scoring.fitted(members[0], laws["test"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from scrollmt.laws import GaussianLaw, mix
+from scrollmt.laws import GaussianLaw, moment_matched
 from scrollmt.paper import published
 from scrollmt.paper.jobs import Job
 from scrollmt.paper.protocol import Protocol
@@ -59,7 +59,7 @@ def moments_of_a_mixture(e: Evidence) -> float:
     """The reported mean and variance less integrals over the mixture's density."""
     rng = np.random.default_rng(0)
     members = [GaussianLaw(rng.normal(size=4), rng.uniform(0.3, 1.5, size=4)) for _ in range(5)]
-    mixed = mix(members)
+    mixed = moment_matched(members)
     y = np.linspace(-20.0, 20.0, 40_001)[:, None]
     density = np.mean(
         [np.exp(-0.5 * ((y - m.mean) / m.sd) ** 2) / (m.sd * np.sqrt(2 * np.pi)) for m in members],

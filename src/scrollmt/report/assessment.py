@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from scrollmt import scores
 from scrollmt._data.scaling import FAR_OUT
 from scrollmt._scoring import judging
 from scrollmt._scoring.evaluation import Scored
@@ -24,7 +25,7 @@ LEVEL = 0.9
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
+class Assessment:
     """A fitted model's laws at windows whose labels are known.
 
     `scored` has the labels as they are scored, `labels` one number each for pictures and verdicts:
@@ -88,7 +89,7 @@ class Evidence:
         return original_units(law, asked), asked.inverse(y), asked.original_units
 
 
-def gather(model: Forecaster, X: Any, Y: Any = None) -> Evidence:
+def gather(model: Forecaster, X: Any, Y: Any = None) -> Assessment:
     """Predict at `X` and read the labels: `Windows`, a series the model can cut, or `(X, Y)`."""
     windows = X if isinstance(X, Windows) else None
     if windows is None and Y is None:
@@ -109,7 +110,7 @@ def gather(model: Forecaster, X: Any, Y: Any = None) -> Evidence:
             f"the tasks {bare} have no observed label in these {len(X)} windows, so there is "
             "nothing to report on them; pass windows whose outcome is known"
         )
-    return Evidence(model, laws, scored, labels, X, windows, compared)
+    return Assessment(model, laws, scored, labels, X, windows, compared)
 
 
 def _observed(labels: np.ndarray, seen: np.ndarray) -> np.ndarray:
@@ -119,22 +120,23 @@ def _observed(labels: np.ndarray, seen: np.ndarray) -> np.ndarray:
     return out
 
 
-def score_table(evidence: Evidence) -> pd.DataFrame:
+def score_table(assessment: Assessment) -> pd.DataFrame:
     """One row a task and score: value, the ends of its interval, labels, and the references'."""
     rows = []
-    for task, one in evidence.compared.items():
-        found = one.summary(one.law)
+    for task, one in assessment.compared.items():
         seen = one.weight > 0
-        without = [one.summary(one.law, w) for w in left_out(seen, evidence.overlap)]
-        beside = {kind: one.summary(law) for kind, law in one.references.items()}
-        trusted = stretches(seen, evidence.overlap) >= FEWEST_STRETCHES
-        for name, value in found.items():
+        kept = one.weight * left_out(seen, assessment.overlap)
+        without = [scores.means(one.terms, weight) for weight in kept]
+        trusted = stretches(seen, assessment.overlap) >= FEWEST_STRETCHES
+        for name, value in one.means.items():
             if not np.isnan(value):
                 ends = interval(value, np.array([other[name] for other in without]), LEVEL)
                 low, high = np.clip(ends, *_range(name)) if trusted else (np.nan, np.nan)
                 row = {"task": task, "score": name, "value": value, "low": low, "high": high}
-                row["labels"] = evidence.count(task)
-                rows.append(row | {kind: scores.get(name) for kind, scores in beside.items()})
+                row["labels"] = assessment.count(task)
+                rows.append(
+                    row | {kind: other.get(name) for kind, other in one.reference_means.items()}
+                )
     return pd.DataFrame(rows).astype({"low": float, "high": float})
 
 
@@ -145,7 +147,7 @@ def _range(score: str) -> tuple[float, float]:
     return 0.0, 1.0 if score in ("accuracy", "brier") or "coverage" in score else np.inf
 
 
-def out_of_range(evidence: Evidence) -> float:
+def out_of_range(assessment: Assessment) -> float:
     """Share of windows with an input far outside its training range."""
-    values, _ = evidence.model._read(evidence.X)
-    return float(np.mean((evidence.model.scales_.distance(values) > FAR_OUT).any(axis=1)))
+    values, _ = assessment.model._read(assessment.X)
+    return float(np.mean((assessment.model.scales_.distance(values) > FAR_OUT).any(axis=1)))
