@@ -23,15 +23,15 @@ from scrollmt import Count, Event, Forecaster, Gaussian, Ordinal, load
 from scrollmt.beliefs import AbstractBelief, Full, LowRank, Rows, Start
 from scrollmt.heads import AbstractHead, AbstractQuadrature
 from scrollmt.laws import CountLaw, EventLaw, GaussianLaw, OrdinalLaw
-from scrollmt.paper import archive
-from scrollmt.paper.arena import compute
+from scrollmt.paper.arena import archive
+from scrollmt.paper.arena.jobs import execute, make_job
+from scrollmt.paper.arena.problems import problem
+from scrollmt.paper.arena.records import Records
+from scrollmt.paper.arena.sources import SOURCES, Asked, Source, register_corpus
+from scrollmt.paper.arena.sweep import compute
 from scrollmt.paper.arms import ARMS, Fold, Forecasts, OwnArm, register
-from scrollmt.paper.by_task import score_table
-from scrollmt.paper.jobs import execute, make_job
-from scrollmt.paper.problems import problem
 from scrollmt.paper.protocol import Protocol
-from scrollmt.paper.records import Records
-from scrollmt.paper.sources import SOURCES, Asked, Source, register_corpus
+from scrollmt.paper.tables.by_task import score_table
 from scrollmt.report import write_report
 from scrollmt.testing import check_head
 from small import TINY

@@ -8,10 +8,10 @@ import pytest
 
 from scrollmt import Gaussian
 from scrollmt.laws import GaussianLaw, OrdinalLaw
+from scrollmt.paper.arena.jobs import execute, make_job
+from scrollmt.paper.arena.problems import problem
+from scrollmt.paper.arena.sources import SOURCES, Asked, Source, register_corpus
 from scrollmt.paper.arms import ARMS, Fold, Forecasts, OwnArm
-from scrollmt.paper.jobs import execute, make_job
-from scrollmt.paper.problems import problem
-from scrollmt.paper.sources import SOURCES, Asked, Source, register_corpus
 from test_outside import PROTOCOL, linear, linear_laws, outside, station, tasks
 
 __all__ = ["outside"]  # a fixture
