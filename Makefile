@@ -7,15 +7,16 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 # Files are handed out in the order given here, so that a long one does not come last.
 PYTEST := $(BIN)/python -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reorder
-# Half of a first run of the tests would be spent in LLVM, on programs that run for a second. XLA's
-# older way compiles faster, to the same values up to rounding; only the commands of the guide are
-# compiled as users compile them, and whatever is run by pytest itself. Tests that train for long
-# are compiled a little better than the rest. Two calls also keep each process clear of the 65,530
-# memory mappings that Linux allows it, of which every compiled program takes a few hundred.
-QUICKLY := --xla_cpu_use_fusion_emitters=false --xla_llvm_disable_expensive_passes=true
-LONG := $(wildcard $(patsubst %,tests/test_%.py,docs guide_commands cli* corpora_* backtests))
-FIRST := $(patsubst %,tests/test_%.py,zoo report forecaster selection arms heads fuzz store)
-SHORT := $(FIRST) $(filter-out $(LONG) $(FIRST),$(wildcard tests/test_*.py))
+# Half of a first run of the tests would be spent in LLVM, on programs that run for a second. So
+# nothing is optimised, and XLA's older way is taken, which compiles faster to the same values up to
+# rounding. Modules that compute for long ask for the fixture `optimised`; the guide's `scrollmt fit`
+# is compiled as users compile it, and so is whatever is run by pytest itself.
+QUICKLY := JAX_DISABLE_MOST_OPTIMIZATIONS=1 XLA_FLAGS="--xla_cpu_use_fusion_emitters=false \
+	--xla_llvm_disable_expensive_passes=true --xla_backend_optimization_level=1"
+FIRST := $(patsubst %,tests/test_%.py,docs golden zoo arms fuzz extra_heads guide_commands cli \
+	cluster interop batching report forecast joint fit heads forecaster selection backtests \
+	corpora_lorenz63 fused engines arena laws store)
+REST := $(filter-out $(FIRST),$(wildcard tests/test_*.py))
 # The way of the data, from numerics to a fitted forecaster.
 CORE := $(patsubst %,tests/test_%.py,forecaster heads beliefs windows scores model objective \
 	observables splits normal labels architecture)
@@ -40,14 +41,12 @@ demo: $(INSTALLED)
 	@$(BIN)/scrollmt demo
 
 quick: lint
-	XLA_FLAGS="$(QUICKLY) --xla_backend_optimization_level=0" \
-		$(PYTEST) -m "not (slow or browser or cluster or site)" $(CORE)
+	$(QUICKLY) $(PYTEST) -m "not (slow or browser or cluster or site)" $(CORE)
 
 # Without a browser its tests are left out, and named at the end; with SCROLLMT_REQUIRE_BROWSER set
 # in the environment they fail.
 test: lint
-	XLA_FLAGS="$(QUICKLY) --xla_backend_optimization_level=1" $(PYTEST) $(LONG)
-	XLA_FLAGS="$(QUICKLY) --xla_backend_optimization_level=0" $(PYTEST) $(SHORT)
+	$(QUICKLY) $(PYTEST) $(FIRST) $(REST)
 
 # The tests of pages drive a real browser. Nothing happens where one is found; no other target
 # installs a package of the system.

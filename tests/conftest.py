@@ -47,6 +47,18 @@ def _jax_settings_are_not_leaked() -> Iterator[None]:
     assert not changed, f"the test left JAX settings behind: {changed}"
 
 
+@pytest.fixture(scope="module")
+def optimised() -> Iterator[None]:
+    """For modules whose programs run for longer than it takes to compile them well.
+
+    `make test` has the others compiled as fast as possible (JAX_DISABLE_MOST_OPTIMIZATIONS).
+    """
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Without a browser its tests are left out, unless `SCROLLMT_REQUIRE_BROWSER` is set."""

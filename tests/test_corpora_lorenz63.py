@@ -10,6 +10,8 @@ from scipy.special import log_ndtr
 
 from scrollmt.corpora import lorenz63
 
+pytestmark = pytest.mark.usefixtures("optimised")
+
 DT = 0.005
 SIGMAS = 4.5
 ROWS = slice(0, 6500, 13)

@@ -186,6 +186,8 @@ def test_a_head_with_a_law_of_its_own_is_fitted_and_reported(tmp_path: Path) -> 
     y = 50.0 + 8.0 * (X[:, 0] + 0.5 * rng.normal(size=80))
     y[::9] = np.nan
     model = Forecaster({"own": OwnHead()}, preset="quick", steps=20).fit(X, {"own": y})
+    # A law that states its distribution function alone finds quantiles by bisection: few windows.
+    X, y = X[:24], y[:24]
     table = model.evaluate(X, {"own": y})
     assert table.loc["own", ["nll", "crps", "rmse", "coverage_90"]].notna().all()
     assert isinstance(model.predict(X[:3])["own"], RealLaw)

@@ -1,13 +1,12 @@
-"""Parts written outside the package, against its public contracts alone.
+"""A belief, a head, a backbone, an arm and a corpus, written against the public contracts alone.
 
 Nothing here may need an edit of scrollmt itself: whoever writes such a part has only `pip install`.
+All of them go through one model, its folder, its report and an arena of two seeds.
+`test_own_belief.py` and `test_sources.py` use these parts in wrong ways.
 """
 
-import json
-import os
-import subprocess
-import sys
-import textwrap
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,18 +14,31 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import onnxruntime
 import pytest
 from jaxtyping import Array, Float, PRNGKeyArray
-from scipy import stats
-from sklearn.base import clone
+from scipy.stats import expon, norm, poisson
+from sklearn.linear_model import GammaRegressor, LogisticRegression, PoissonRegressor, Ridge
 
-from scrollmt import Forecaster, load
-from scrollmt._io.store import ModelFolderError
-from scrollmt.beliefs import AbstractBelief, Full, LowRank, Point, Rows, Start
-from scrollmt.export import to_onnx
+from scrollmt import Count, Event, Forecaster, Gaussian, Ordinal, load
+from scrollmt.beliefs import AbstractBelief, Full, LowRank, Rows, Start
+from scrollmt.heads import AbstractHead, AbstractQuadrature
+from scrollmt.laws import CountLaw, EventLaw, GaussianLaw, OrdinalLaw
+from scrollmt.paper.arena import archive
+from scrollmt.paper.arena.jobs import execute, make_job
+from scrollmt.paper.arena.problems import problem
+from scrollmt.paper.arena.records import Records
+from scrollmt.paper.arena.sources import SOURCES, Asked, Source, register_corpus
+from scrollmt.paper.arena.sweep import compute
+from scrollmt.paper.arms import ARMS, Fold, Forecasts, OwnArm, register
+from scrollmt.paper.protocol import Protocol
+from scrollmt.paper.tables.by_task import score_table
 from scrollmt.report import write_report
-from small import TASKS, assert_same, numbers, tiny, windows
+from scrollmt.testing import check_head
+from small import TINY
+from tiny_jobs import quick_compiler
+
+PROTOCOL = Protocol(seeds=(1, 2), steps=40, eval_every=20, corpus_windows=200)
+NAMES = ["storm", "wind", "band", "alarms", "repair"]
 
 
 class Blocks(AbstractBelief):
@@ -75,144 +87,204 @@ class Blocks(AbstractBelief):
         )
 
 
-BELIEFS: dict[str, Any] = {"state": Blocks.of(groups=2), "event": LowRank.of(rank=2)}
-X, Y = windows()
-NEW, NEW_Y = windows(13, seed=1)
+class Waiting(AbstractQuadrature):
+    """Exponential waiting times with a log mean on the latent line."""
+
+    log_mean: Float[Array, ""]
+
+    def __init__(self) -> None:
+        self.log_mean = jnp.zeros(())
+
+    @property
+    def missing_fill(self) -> float:
+        return 1.0
+
+    def log_likelihood(self, y: Array, a: Array) -> Array:
+        return -(self.log_mean + a) - y * jnp.exp(-(self.log_mean + a))
+
+
+class Layer(eqx.Module):
+    """A backbone, made anew for every member from a key."""
+
+    dense: eqx.nn.Linear
+
+    def __init__(self, features: int, *, key: PRNGKeyArray):
+        self.dense = eqx.nn.Linear(3, features, key=key)
+
+    def __call__(self, x: Float[Array, " D"]) -> Float[Array, " H"]:
+        return jnp.sin(self.dense(x))
+
+
+def tasks() -> dict[str, AbstractHead]:
+    return {
+        "storm": Event(),
+        "wind": Gaussian(),
+        "band": Ordinal(3),
+        "alarms": Count(),
+        "repair": Waiting(),
+    }
+
+
+def station(asked: Asked) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    rng = np.random.default_rng(asked.seed)
+    X = rng.normal(size=(asked.windows, 3))
+    warm, windy = X[:, 0] + 0.5 * X[:, 1], X[:, 2] - 0.5 * X[:, 0]
+    wind = windy + 0.3 * rng.normal(size=len(X))
+    return X, {
+        "wind": wind,
+        "storm": (wind > 1.0).astype(int),
+        "band": np.digitize(warm + 0.3 * rng.normal(size=len(X)), [-0.5, 0.5]),
+        "alarms": rng.poisson(np.exp(0.5 * windy)),
+        "repair": rng.exponential(np.exp(0.5 * warm)),
+    }
+
+
+def linear_laws(fold: Fold, alpha: float, X: np.ndarray) -> dict[str, Any]:
+    """Linear models of scikit-learn; a ridge has the spread of its validation residuals."""
+    laws: dict[str, Any] = {}
+    none = np.zeros(len(X))
+    for name, head in fold.tasks.items():
+        y = fold.Y_train[name]
+        if isinstance(head, Gaussian):
+            ridge = Ridge(alpha=alpha).fit(fold.X_train, y)
+            sd = np.std(fold.Y_valid[name] - ridge.predict(fold.X_valid))
+            laws[name] = GaussianLaw(ridge.predict(X), none + sd)
+        elif isinstance(head, Count):
+            rate = PoissonRegressor(alpha=alpha / len(y)).fit(fold.X_train, y).predict(X)
+            laws[name] = CountLaw(np.log(rate), none)
+        elif isinstance(head, Waiting):
+            mean = GammaRegressor(alpha=alpha / len(y)).fit(fold.X_train, y).predict(X)
+            laws[name] = Waiting().law(np.log(mean), none)
+        else:
+            classes = LogisticRegression(C=1.0 / alpha).fit(fold.X_train, y)
+            kind = EventLaw if isinstance(head, Event) else OrdinalLaw
+            laws[name] = kind(classes.predict_log_proba(X))
+    return laws
+
+
+def linear(fold: Fold, setting: Mapping[str, float]) -> Forecasts:
+    alpha = setting["alpha"]
+    valid, test = (linear_laws(fold, alpha, X) for X in (fold.X_valid, fold.X_test))
+    return Forecasts(valid, test, {"coefficients": 4.0})
+
+
+# One model of all parts
+
+
+X, Y = station(Asked(lead=1.0, seed=0, windows=60))
+NEW, NEW_Y = station(Asked(lead=1.0, seed=1, windows=13))
 
 
 @pytest.fixture(scope="module")
 def fitted() -> Forecaster:
-    return tiny(belief={**BELIEFS, "regime": "full"}, ensemble=2, refit=True).fit(X, Y)
+    missing = np.where(np.arange(60) % 7 == 0, np.nan, Y["repair"])
+    beliefs: dict[str, Any] = {"wind": Blocks.of(groups=2), "storm": LowRank.of(rank=2)}
+    model = Forecaster(
+        tasks(),
+        belief=beliefs | {"band": "full", "alarms": "diag", "repair": Blocks},
+        backbone=partial(Layer, 4),
+        ensemble=2,
+        preset=TINY,
+    )
+    return model.fit(X, Y | {"repair": missing})
 
 
-@pytest.fixture(scope="module")
-def saved(fitted: Forecaster, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("outside") / "model"
-    fitted.save(path)
-    return path
+def test_parts_of_ones_own_fit_beside_those_of_the_package(fitted: Forecaster) -> None:
+    check_head(Waiting(), [0.01, 0.7, 1.0, 12.0])
+    found = {name: type(task.belief) for name, task in fitted.model_.tasks.items()}
+    assert (found["wind"], found["storm"], found["band"]) == (Blocks, LowRank, Full)
+    assert found["repair"] is Blocks
+    assert isinstance(fitted.model_.tasks["repair"].head, Waiting)
+    backbones: list[Any] = [member.backbone for member in fitted.members_]
+    first, second = (one.dense.weight for one in backbones)
+    assert not np.array_equal(first, second)
+    assert np.isfinite(fitted.evaluate(NEW, NEW_Y)["nll"]).all()
 
 
-def test_a_strangers_belief_fits_beside_ours_in_one_model(fitted: Forecaster) -> None:
-    tasks = fitted.model_.tasks
-    kinds = {name: type(task.belief) for name, task in tasks.items()}
-    assert kinds == {"state": Blocks, "event": LowRank, "regime": Full}
-    # Its line against its own covariance, written out.
-    state = tasks["state"]
-    belief: Any = state.belief
-    assert belief.shifts.shape == (2, 2, 4)
-    psi = np.asarray(fitted.model_.features(jnp.asarray(NEW, jnp.float32)), np.float64)
-    mean, var = fitted.model_.project(jnp.asarray(NEW, jnp.float32))["state"]
-    np.testing.assert_allclose(mean, psi @ np.asarray(belief.mu), rtol=1e-4, atol=1e-5)
-    cov = np.asarray(belief.cov(), np.float64)
-    np.testing.assert_allclose(var, np.einsum("ni,ij,nj->n", psi, cov, psi), rtol=1e-4)
-    # Training has moved it, and its prior term is the one that the contract asks for.
-    starts = Blocks.init(4, jax.random.key(0), rows=1, cov_floor=0.0)
-    assert float(belief.log_sd) != float(starts.log_sd)
-    total = cov + np.eye(4) / float(state.prior_precision)
-    want = -stats.multivariate_normal.logpdf(np.asarray(belief.mu), np.zeros(4), total)
-    assert float(belief.overlap(state.prior_precision)) == pytest.approx(want, rel=1e-4)
+def test_they_are_saved_loaded_and_reported(fitted: Forecaster, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "model")
+    back = load(
+        tmp_path / "model", custom=[Blocks, Waiting], backbone=Layer(4, key=jax.random.key(9))
+    )
+    laws, again = fitted.predict(NEW), back.predict(NEW)
+    for name in NAMES:
+        np.testing.assert_array_equal(
+            laws[name].log_prob(NEW_Y[name]), again[name].log_prob(NEW_Y[name]), err_msg=name
+        )
+    page = Path(write_report(back, NEW, NEW_Y, path=tmp_path / "report.html")).read_text()
+    assert "Blocks (wind, repair)" in page
+    assert "low-rank (storm): low-rank plus diagonal covariance" in page
+    assert "Waiting" in page
 
 
-def test_a_strangers_belief_is_scored_and_reported(fitted: Forecaster, tmp_path: Path) -> None:
-    table = fitted.evaluate(NEW, NEW_Y)
-    assert np.isfinite(table["nll"]).all()
-    page = write_report(fitted, NEW, NEW_Y, path=tmp_path / "report.html")
-    text = Path(page).read_text()
-    assert "Blocks (state)" in text
-    assert "low-rank (event): low-rank plus diagonal covariance" in text
+# An arena of their arm and ours on their corpus
 
 
-def test_a_mapping_of_beliefs_goes_through_scikit_learn(fitted: Forecaster) -> None:
-    copy = clone(fitted)
-    assert copy.get_params()["belief"] == fitted.belief
-    assert_same(numbers(copy.fit(X, Y), NEW), numbers(fitted, NEW))
+@pytest.fixture
+def outside() -> Iterator[OwnArm]:
+    """Both registered for a test; a user registers once, at the top of a module."""
+    register_corpus(Source("station", tasks, station, determinants={"revision": 1}))
+    settings = ({"alpha": 1.0}, {"alpha": 1e6})
+    yield register(OwnArm("linear", "linear models of scikit-learn", linear, settings=settings))
+    del ARMS["linear"], SOURCES["station"]
 
 
-def test_a_strangers_belief_is_saved_and_loaded_by_its_class(
-    fitted: Forecaster, saved: Path, tmp_path: Path
+def test_an_arena_of_our_arm_and_theirs_on_their_corpus(
+    outside: OwnArm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    back = load(saved, custom=[Blocks])
-    assert_same(numbers(back, NEW), numbers(fitted, NEW))
-    assert back.belief == fitted.belief
-    back.save(tmp_path / "again")
-    first, second = (
-        json.loads((p / "model.json").read_text()) for p in (saved, tmp_path / "again")
-    )
-    assert first == second
+    jobs = [
+        make_job("station", "scroll-diag", "tanh", PROTOCOL),
+        make_job("station", "linear", "none", PROTOCOL),
+    ]
 
+    def interrupted(job):
+        if job.arm == "linear":
+            raise KeyboardInterrupt
+        return execute(job)
 
-def test_without_its_class_a_model_is_refused_in_one_sentence(saved: Path) -> None:
-    with pytest.raises(ModelFolderError, match=r"task 'state': the belief is a Blocks.*custom=\[B"):
-        load(saved)
-    with pytest.raises(ModelFolderError, match=r"the belief is a Blocks"):
-        load(saved, custom=[LowRank])
-    # Of the right name, and no belief.
-    with pytest.raises(ModelFolderError, match=r"the belief is a Blocks"):
-        load(saved, custom=[type("Blocks", (eqx.Module,), {})])
+    path = tmp_path / "records.sqlite"
+    with quick_compiler(), Records(path) as records, pytest.raises(KeyboardInterrupt):
+        compute(jobs, records, execute=interrupted, progress=False)
+    with Records(path) as records:
+        assert len(records) == 2  # our arm's two seeds are there
+        done = compute(jobs, records, progress=False)
+        assert (done.recorded, done.computed) == (2, 2)
+        assert compute(jobs, records, progress=False).computed == 0
+        frame = records.frame(jobs)
+        records.export(tmp_path / "export", jobs)
 
+    # One row a seed and setting, with the metrics that suit each task.
+    assert [*frame["arm"]] == ["linear"] * 4 + ["scroll-diag"] * 2
+    for name in NAMES:
+        assert np.isfinite(frame[f"{name}.nll"]).all()
+    assert np.isfinite(frame["wind.crps"]).all()
+    assert np.isfinite(frame[["storm.brier", "band.rps", "alarms.rmse"]]).all(axis=None)
+    assert frame["coefficients"].notna().sum() == 4
+    sums = frame[[f"valid.{name}.nll" for name in NAMES]].sum(axis=1)
+    np.testing.assert_allclose(frame["valid_nats"], sums, rtol=1e-12)
 
-def test_a_class_that_has_changed_is_refused(saved: Path) -> None:
-    def line(self: AbstractBelief, read: Rows) -> tuple[Array, Array]:
-        mean, var = AbstractBelief.line(self, read)
-        return mean, 2.0 * var
+    # Their scores are those that SciPy gives.
+    row = frame.iloc[0]
+    assert (row["seed"], row["setting"]) == (1, '{"alpha": 1.0}')
+    of = problem("station", PROTOCOL)
+    train, valid, test = (of.part(rows, 1.0) for rows in of.split(1))
+    laws = linear_laws(Fold(1, "none", tasks(), *train, *valid, test[0]), 1.0, test[0])
+    expected = -norm.logpdf(test[1]["wind"], laws["wind"].mean, laws["wind"].sd).mean()
+    assert row["wind.nll"] == pytest.approx(expected, rel=1e-9)
+    expected = -poisson.logpmf(test[1]["alarms"], laws["alarms"].mean).mean()
+    assert row["alarms.nll"] == pytest.approx(expected, rel=1e-6)
+    scale = np.exp(laws["repair"].latent_mean)
+    expected = -expon.logpdf(test[1]["repair"], scale=scale).mean()
+    assert row["repair.nll"] == pytest.approx(expected, rel=1e-5)
 
-    other = type("Blocks", (Blocks,), {"line": line})
-    with pytest.raises(ModelFolderError, match="computes something else than the saved one"):
-        load(saved, custom=[other])
-    fewer = type("Blocks", (Point,), {})
-    with pytest.raises(ModelFolderError, match=r"Blocks has the fields \['mu'\].*'groups'"):
-        load(saved, custom=[fewer])
-    with pytest.raises(ValueError, match="two different classes named 'Blocks'"):
-        load(saved, custom=[Blocks, other])
+    # What is exported has all columns, whatever the tasks.
+    assert {*archive.load(tmp_path / "export")} == {*frame}
 
-
-def test_loading_imports_nothing_by_a_stored_name(saved: Path, tmp_path: Path) -> None:
-    """A module of the stored class's name lies on the path, and is never executed."""
-    trap = "import pathlib; pathlib.Path(__file__).with_name('sprung').touch()\n"
-    for name in {
-        "Blocks",
-        "test_outside",
-        json.loads((saved / "model.json").read_text())["format"],
-    }:
-        (tmp_path / f"{name}.py").write_text(trap)
-    script = """
-        import sys, scrollmt
-        try:
-            scrollmt.load(sys.argv[1])
-        except scrollmt._io.store.ModelFolderError as error:
-            print(error)
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", "import scrollmt._io.store" + textwrap.dedent(script), str(saved)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "the belief is a Blocks" in done.stdout
-    assert not (tmp_path / "sprung").exists()
-
-
-def test_a_strangers_belief_is_exported_from_its_rows(fitted: Forecaster) -> None:
-    session = onnxruntime.InferenceSession(to_onnx(fitted).SerializeToString())
-    names = [output.name for output in session.get_outputs()]
-    found = dict(zip(names, session.run(None, {"X": NEW}), strict=True))
-    laws: Any = fitted.predict(NEW)
-    np.testing.assert_allclose(found["state_mean"], laws["state"].mean, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(found["state_sd"], laws["state"].sd, rtol=1e-4)
-    np.testing.assert_allclose(found["event_probs"], laws["event"].probs, rtol=1e-4)
-
-
-class Inflated(Blocks):
-    """A variance that is more than its rows say."""
-
-    def line(self, read: Rows) -> tuple[Array, Array]:
-        mean, var = super().line(read)
-        return mean, 1.5 * var
-
-
-def test_a_variance_that_the_rows_do_not_state_is_not_exported() -> None:
-    model = tiny({"state": TASKS["state"]}, belief=Inflated).fit(X, Y["state"])
-    with pytest.raises(ValueError, match=r"task 'state': Inflated has a `line` of its own"):
-        to_onnx(model)
+    # A table by task, in which validation has selected the sensible penalty.
+    print(score_table(frame, "station").markdown())
+    printed = capsys.readouterr().out
+    assert all(f"{name}: nll" in printed for name in NAMES)
+    assert "| scroll-diag |" in printed
+    sensible = frame[frame["setting"] == '{"alpha": 1.0}']["wind.nll"]
+    assert "| linear | " in printed
+    assert f"{sensible.mean():.3f}" in printed

@@ -154,7 +154,9 @@ def gaussian_nll(y: Labels, mean: Scores, var: Scores) -> Scores:
     return nll
 
 
-def quartile_classes(values: Scores) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+def quartile_classes(
+    values: NDArray[np.floating[Any]],
+) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
     """Classes 0 to 3 by the quartiles of `values`, and those quartiles.
 
     Quartiles interpolate linearly between order statistics (NumPy's default rule, Hyndman and

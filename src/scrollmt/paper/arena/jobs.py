@@ -6,11 +6,12 @@ composition as one batch, scores their laws in one place and returns one row of 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
@@ -24,7 +25,7 @@ from scrollmt.paper.arena.scoring import check_laws
 from scrollmt.paper.arena.sources import SOURCES
 from scrollmt.paper.arena.training import train_composed, train_own
 from scrollmt.paper.arms import ARMS, Arm, OwnArm, get_arm
-from scrollmt.paper.arms.base import module_of
+from scrollmt.paper.arms.base import AbstractArm, Heads, module_of
 from scrollmt.paper.protocol import PROTOCOL, Protocol
 
 Row = dict[str, Any]
@@ -80,7 +81,7 @@ def make_job(
         determinants["arm"] = dict(SETTINGS[arm])
     else:
         chosen, source = get_arm(arm), SOURCES[read_id(corpus).name]
-        determinants["arm"] = chosen.describe(source.tasks())
+        determinants["arm"] = _described(chosen, source.tasks)
         if backbone not in chosen.backbones:
             raise ValueError(
                 f"unknown backbone {backbone!r}; choose from {', '.join(chosen.backbones)}"
@@ -171,3 +172,9 @@ def environment() -> dict[str, str]:
         "python": platform.python_version(),
         "device": str(jax.devices()[0].device_kind),
     }
+
+
+@functools.cache
+def _described(arm: AbstractArm, tasks: Callable[[], Heads]) -> dict[str, Any]:
+    """An arm's description on a corpus, once: it makes heads, and a sweep has thousands of jobs."""
+    return arm.describe(tasks())
