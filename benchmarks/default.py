@@ -8,9 +8,9 @@ r"""The default preset beside its peers: the evidence behind docs/results/defaul
 `collect` puts records into docs/results/default/records.csv, from which `write` makes the page.
 
 `run` goes on where it stopped. Data lie in the folder named by SCROLLMT_DATA. A method is a peer
-(see peers/__init__.py) or `default`, with keywords of Forecaster as in
-`default:preset=quick+refit=True`. Every set and method has a process of its own, which makes its
-peak memory known; the seconds of its first split hold compilation.
+(see peers/__init__.py), the simulator's own law (`oracle`, on ou and lorenz63) or `default`, with
+keywords of Forecaster as in `default:preset=quick+refit=True`. Every set and method has a process
+of its own, which makes its peak memory known; the seconds of its first split hold compilation.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import jax
 import numpy as np
 import typer
 from default_page import page
-from default_problems import PROBLEMS, Fold
+from default_problems import PROBLEMS, SIMULATED, Fold
 from peers import PEERS, peer
 from peers.protocol import forecast
 
@@ -58,6 +58,7 @@ PACKAGES = [
     "laplace-torch",
     "gpytorch",
 ]
+ORACLE = "oracle"
 app = typer.Typer(pretty_exceptions_enable=False)
 Names = Annotated[str, typer.Option(help="Names with commas between them.")]
 Folder = Annotated[Path, typer.Option(help="Folder of the records.")]
@@ -85,9 +86,12 @@ def check(sets: list[str], methods: list[str]) -> None:
     unknown = [name for name in sets if name not in PROBLEMS]
     if unknown:
         raise typer.BadParameter(f"there are no sets {unknown}; there are {list(PROBLEMS)}")
-    unknown = [name for name in methods if not is_ours(name) and name not in PEERS]
+    known = [ORACLE, *PEERS]
+    unknown = [name for name in methods if not is_ours(name) and name not in known]
     if unknown:
-        raise typer.BadParameter(f"there are no methods {unknown}; use default or {list(PEERS)}")
+        raise typer.BadParameter(f"there are no methods {unknown}; use default or {known}")
+    if ORACLE in methods and not set(sets) <= set(SIMULATED):
+        raise typer.BadParameter(f"only {list(SIMULATED)} have a known law; leave out {ORACLE}")
 
 
 def laws_of(fold: Fold, method: str, seed: int) -> tuple[dict[str, Law], dict[str, Any], float]:
@@ -113,14 +117,20 @@ def laws_of(fold: Fold, method: str, seed: int) -> tuple[dict[str, Law], dict[st
 def run_one(folder: Path, name: str, method: str, split: int) -> None:
     fold = PROBLEMS[name].fold(split)
     began = time.perf_counter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        laws, settings, predicting = laws_of(fold, method, split)
-    seconds = time.perf_counter() - began
-    nll = {
-        head: np.asarray(scores.nll(law, fold.Y[head][fold.split.test]))
-        for head, law in laws.items()
-    }
+    settings, predicting = {}, 0.0
+    if method == ORACLE:
+        assert fold.oracle is not None  # `check` has refused other sets
+        nll = dict(fold.oracle().nll)
+        seconds = time.perf_counter() - began
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            laws, settings, predicting = laws_of(fold, method, split)
+        seconds = time.perf_counter() - began
+        nll = {
+            head: np.asarray(scores.nll(law, fold.Y[head][fold.split.test]))
+            for head, law in laws.items()
+        }
     record = {
         "set": name,
         "method": method,

@@ -12,7 +12,7 @@ Peers get a training and a validation part. scrollmt gets both in one and parts 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -20,6 +20,7 @@ import numpy as np
 from peers.protocol import Classes, Question, Rows, Value
 
 from scrollmt.corpora import de_price, lorenz63, ou, pm25, river, uci, wind
+from scrollmt.corpora.base import OracleScore
 from scrollmt.splits import Split, random_split
 from scrollmt.windows import Recipe, Windows
 
@@ -33,6 +34,7 @@ class Fold:
     """One split of a set. ``both`` and ``test`` are what a Forecaster fits and predicts.
 
     ``blocks`` says in how many stretches of time the test scores are averaged; 0 for plain rows.
+    ``oracle`` scores the simulator's own law on the test rows, where there is one.
     """
 
     questions: Mapping[str, Question]
@@ -43,6 +45,7 @@ class Fold:
     test: Any
     recipe: Recipe | None = None
     blocks: int = 0
+    oracle: Callable[[], OracleScore] | None = None
 
     def rows(self, part: np.ndarray, head: str) -> Rows:
         """Inputs and labels of one question for a peer."""
@@ -108,7 +111,15 @@ def _simulated_fold(name: str, k: int) -> Fold:
     corpus = _simulated(name)
     asked = {"state": Value(), "event": Classes(2), "regime": Classes(4)}
     labels = {head: np.asarray(y) for head, y in corpus.Y.items()}
-    return _of_rows(np.asarray(corpus.X), labels, asked, random_split(len(corpus), k))
+    split = random_split(len(corpus), k)
+    fold = _of_rows(np.asarray(corpus.X), labels, asked, split)
+    return replace(fold, oracle=lambda: _oracle(name).take(split.test))
+
+
+@cache
+def _oracle(name: str) -> OracleScore:
+    corpus = _simulated(name)
+    return corpus.oracle(corpus.X, corpus.Y)
 
 
 QUESTIONS: dict[str, dict[str, Question]] = {

@@ -5,7 +5,9 @@
     pip install --no-deps treeffuser==0.2.0 xgboostlss==0.6.1
 
 The last two are named apart because they declare older versions of torch, NumPy and pandas than
-the others need; they run with the newer ones all the same. See `protocol` for what a peer is.
+the others need; they run with the newer ones all the same. laplace-torch brings torchvision, which
+it does not need here: beside a torch for CPUs alone, remove it (`pip uninstall torchvision`), since
+a torchvision that was built for CUDA breaks imports. See `protocol` for what a peer is.
 """
 
 from __future__ import annotations

@@ -20,7 +20,11 @@ MOST_TREES = 1000
 class XGBoostLSSValue(Peer):
     """Targets are standardised, since its starting values are near a standard normal law."""
 
-    settings = ({"max_depth": 2}, {"max_depth": 5})
+    settings = (
+        {"max_depth": 2},
+        {"max_depth": 3, "subsample": 0.8, "lambda": 5.0},
+        {"max_depth": 5},
+    )
 
     def select(self, train: Rows, valid: Rows) -> None:
         self._train(train, valid)
