@@ -33,7 +33,7 @@ from scrollmt._data.scaling import Scales
 from scrollmt._fitting.selection import train
 from scrollmt.backbone import PAPER_BACKBONES
 from scrollmt.corpora import lorenz63, ou
-from scrollmt.predictive import Law
+from scrollmt.laws import Law
 from scrollmt.presets import PAPER
 from scrollmt.splits import random_split
 

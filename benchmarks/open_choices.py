@@ -32,6 +32,7 @@ from scrollmt._numerics.normal import LOG_SQRT_2PI
 from scrollmt.backbone import PAPER_BACKBONES
 from scrollmt.fit import Hyper, Objective, Schedule
 from scrollmt.heads import AbstractHead
+from scrollmt.laws import GaussianLaw
 from scrollmt.model import Model
 from scrollmt.objective import Data
 from scrollmt.paper import published
@@ -42,7 +43,6 @@ from scrollmt.paper.jobs import environment, execute, make_job
 from scrollmt.paper.probes import equivariance
 from scrollmt.paper.protocol import PROTOCOL, Protocol
 from scrollmt.paper.tables import select
-from scrollmt.predictive import GaussianLaw
 
 Record = dict[str, Any]
 SEEDS = PROTOCOL.seeds[:4]

@@ -37,9 +37,9 @@ from scrollmt.backtests import stacked
 from scrollmt.corpora import ou, pm25
 from scrollmt.fit import fit, stack
 from scrollmt.heads import Gaussian
+from scrollmt.laws import GaussianLaw, Law
 from scrollmt.model import Model, build
 from scrollmt.objective import Data, backbone_penalty
-from scrollmt.predictive import GaussianLaw, Law
 from scrollmt.presets import PAPER, Preset
 from scrollmt.splits import Split
 from scrollmt.windows import Windows

@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from scrollmt import EventLaw, GaussianLaw, OrdinalLaw, scores
-from scrollmt.predictive import Law
+from scrollmt.laws import Law
 from scrollmt.windows import Parts
 
 KINDS: dict[str, Any] = {"event": EventLaw, "regime": OrdinalLaw}

@@ -22,19 +22,29 @@ from scipy.special import gammaln, log_ndtr, log_softmax, logsumexp
 
 from scrollmt.backbone import Dense
 from scrollmt.beliefs import AbstractBelief, Diag, Full, LowRank, Point
-from scrollmt.heads import AbstractHead, Categorical, Event, Gaussian, Ordinal
-from scrollmt.likelihoods import (
+from scrollmt.heads import (
+    AbstractHead,
+    Categorical,
     Censored,
-    CensoredLaw,
     Count,
-    CountLaw,
+    Event,
+    Gaussian,
+    Ordinal,
     Poisson,
     StudentT,
+)
+from scrollmt.laws import (
+    CategoricalLaw,
+    CensoredLaw,
+    CountLaw,
+    EventLaw,
+    GaussianLaw,
+    Law,
+    OrdinalLaw,
     StudentTLaw,
 )
 from scrollmt.model import Model, Task
 from scrollmt.objective import Data, composed, data_terms
-from scrollmt.predictive import CategoricalLaw, EventLaw, GaussianLaw, Law, OrdinalLaw
 
 
 def unguarded(make: type, *arguments: Any, **named: Any) -> Any:

@@ -11,9 +11,7 @@ from scipy.special import ndtr
 
 from scrollmt import Gaussian, Windowing, agreement, at_lead, over_window
 from scrollmt._data.cutting import Question
-from scrollmt.laws import HeadLaw
-from scrollmt.likelihoods import CensoredLaw, CountLaw
-from scrollmt.predictive import EventLaw, GaussianLaw, Law, OrdinalLaw
+from scrollmt.laws import CensoredLaw, CountLaw, EventLaw, GaussianLaw, HeadLaw, Law, OrdinalLaw
 
 MEAN, SD = np.array([0.5, 1.0, 2.0, 0.0]), np.array([0.3, 1.0, 0.5, 2.0])
 

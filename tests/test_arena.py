@@ -230,7 +230,7 @@ import numpy as np
 from scrollmt import Gaussian
 from scrollmt.paper.arms import Forecasts, OwnArm, register
 from scrollmt.paper.sources import Source, register_corpus
-from scrollmt.predictive import GaussianLaw
+from scrollmt.laws import GaussianLaw
 
 def tasks():
     return {"level": Gaussian()}

@@ -18,6 +18,7 @@ from helpers import HEADS as CASES
 from helpers import LOG_2PI, H, as_data, draw_belief, small_data, small_model
 from scrollmt.fit import stack
 from scrollmt.heads import AbstractHead, Categorical, Gaussian, Ordinal
+from scrollmt.laws import mix
 from scrollmt.model import Model, Task
 from scrollmt.objective import Data
 from scrollmt.paper import jobs, scoring
@@ -37,7 +38,6 @@ from scrollmt.paper.arms.weighted import (
     weighted_sum,
 )
 from scrollmt.paper.jobs import execute, make_job
-from scrollmt.predictive import mix
 from tiny_jobs import (
     FIRST,
     PROTOCOL,

@@ -8,7 +8,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
 from scrollmt.cli import demonstration
-from scrollmt.predictive import GaussianLaw
+from scrollmt.laws import GaussianLaw
 
 
 def test_the_picture_is_drawn_for_light_and_for_dark_pages(tmp_path: Path) -> None:

@@ -36,9 +36,8 @@ from scrollmt.backbone import ACTIVATIONS, Dense
 from scrollmt.export import ACTIVATIONS as EXPORTED
 from scrollmt.export import OPSET, _Graph, _log_bucket_mass, _Value, to_onnx, write_onnx
 from scrollmt.heads import AbstractHead
-from scrollmt.likelihoods import CensoredLaw, CountLaw, StudentTLaw
+from scrollmt.laws import CensoredLaw, CountLaw, EventLaw, GaussianLaw, OrdinalLaw, StudentTLaw
 from scrollmt.model import Model, Task, build
-from scrollmt.predictive import EventLaw, GaussianLaw, OrdinalLaw
 from small import SHORT, TASKS, tables, tiny, windows
 
 # Rounding of a float32 network, in units of the law's sd or in nats.

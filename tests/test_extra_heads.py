@@ -249,7 +249,7 @@ def test_targets_are_scaled_where_that_makes_sense() -> None:
     law = heads["c"].rescaled_law(np.zeros(3), np.ones(3), scales.offset["c"], scales.scale["c"])
     assert law.lower == 48.0
     # where most labels are one value, there is no interquartile range to go by
-    tied = StudentT().units(np.array([1.0] * 8 + [0.0, 3.0]), np.ones(10))
+    tied = StudentT().target_scale(np.array([1.0] * 8 + [0.0, 3.0]), np.ones(10))
     assert tied[1] == pytest.approx(np.std([1.0] * 8 + [0.0, 3.0]))
 
 

@@ -13,9 +13,9 @@ from scipy.special import gammainc, logsumexp
 
 from scrollmt import GaussianLaw, at_lead, mix, original_units
 from scrollmt import scores as scoring
-from scrollmt.laws import HeadLaw, RealLaw
+from scrollmt.heads import Poisson
+from scrollmt.laws import CensoredLaw, CountLaw, HeadLaw, RealLaw, StudentTLaw
 from scrollmt.laws.transformed import TransformedLaw
-from scrollmt.likelihoods import CensoredLaw, CountLaw, Poisson, StudentTLaw
 
 INF = math.inf
 

@@ -25,9 +25,9 @@ from scrollmt import (
 from scrollmt._data.holdout import hand_over, labelled, newest_held_out
 from scrollmt.corpora import lorenz63, ou
 from scrollmt.corpora.base import generation_key
+from scrollmt.laws import EventLaw, GaussianLaw, OrdinalLaw
 from scrollmt.laws.transformed import TransformedLaw
 from scrollmt.observables import Bands, Observable
-from scrollmt.predictive import EventLaw, GaussianLaw, OrdinalLaw
 from scrollmt.windows import Windows
 from small import TINY, assert_same, numbers
 

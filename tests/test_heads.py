@@ -233,7 +233,7 @@ def test_the_outer_buckets_reach_to_infinity(head: str, x64: bool) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*negative and count as missing")
 @pytest.mark.parametrize("head", DISCRETE)
-def test_missing_classes_are_masked_and_get_a_harmless_value(head: str) -> None:
+def test_missing_classes_are_masked_and_get_a_finite_score(head: str) -> None:
     case = HEADS[head]
     assert case.classes is not None
     y, seen = case.make().read_labels("regime", [0, None, 1, float("nan"), -1, case.classes - 1])
@@ -243,7 +243,7 @@ def test_missing_classes_are_masked_and_get_a_harmless_value(head: str) -> None:
     assert ((y >= 0) & (y < case.classes)).all()
 
 
-def test_missing_values_are_masked_and_get_a_harmless_value() -> None:
+def test_missing_values_are_masked_and_get_a_finite_score() -> None:
     y, seen = Gaussian().read_labels("state", pd.Series([1.5, np.nan, -2.0, None]))
     np.testing.assert_array_equal(seen, [True, False, True, False])
     np.testing.assert_array_equal(y[seen], [1.5, -2.0])

@@ -25,10 +25,8 @@ from scrollmt import (
     frozen,
     tidy,
 )
-from scrollmt.laws import HeadLaw
+from scrollmt.laws import CategoricalLaw, CensoredLaw, CountLaw, HeadLaw, StudentTLaw
 from scrollmt.laws.joint import Laws
-from scrollmt.likelihoods import CensoredLaw, CountLaw, StudentTLaw
-from scrollmt.predictive import CategoricalLaw
 from scrollmt.scores import brier, crps, nll, rps
 from scrollmt.transforms import Transform
 from small import STATE, TASKS, assert_same, numbers, tables, tiny, windows

@@ -18,8 +18,7 @@ from scrollmt._data.scaling import Scales
 from scrollmt._fitting import batches
 from scrollmt.backbone import PAPER_BACKBONES
 from scrollmt.forecaster import Forecaster
-from scrollmt.heads import Gaussian
-from scrollmt.likelihoods.student import StudentT
+from scrollmt.heads import Gaussian, StudentT
 from scrollmt.model import Model, Task
 from scrollmt.paper import jobs
 from scrollmt.paper.arms import ARMS, questions

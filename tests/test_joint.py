@@ -34,11 +34,11 @@ from scrollmt.backbone import Dense
 from scrollmt.couplings import Coupling, read_groups
 from scrollmt.fit import Schedule
 from scrollmt.heads import AbstractHead
+from scrollmt.laws import EventLaw, GaussianLaw
 from scrollmt.laws.joint import Laws
 from scrollmt.model import Model, Task, build, rescale_task
 from scrollmt.objective import Data, composed, data_terms, validation_nll
 from scrollmt.paper.probes import joint as probe
-from scrollmt.predictive import EventLaw, GaussianLaw
 from scrollmt.scores import nll
 from scrollmt.windows.answers import Forecast
 from small import SHORT, TINY, numbers

@@ -13,10 +13,8 @@ from scipy import stats
 
 from scrollmt import Forecaster, GaussianLaw, TransformedLaw, frozen, load, mix, plots, scores
 from scrollmt.heads import AbstractHead, mean_and_sd
-from scrollmt.laws import MixtureLaw, RealLaw
+from scrollmt.laws import CensoredLaw, CountLaw, MixtureLaw, RealLaw, StudentTLaw, real_labels
 from scrollmt.laws.joint import Laws
-from scrollmt.likelihoods import CensoredLaw, CountLaw, StudentTLaw
-from scrollmt.predictive import real_labels
 from scrollmt.report import write_report
 from scrollmt.report.verdict import judge
 from scrollmt.testing import check_head
@@ -171,7 +169,7 @@ class OwnNormal(Own):
 class OwnHead(AbstractHead):
     """A Gaussian value with a law of the user's own, fitted in scaled units."""
 
-    def units(self, labels: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+    def target_scale(self, labels: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
         return mean_and_sd(labels, weight)
 
     def log_predictive(self, y: Array, mean: Array, var: Array) -> Array:

@@ -14,6 +14,11 @@ MOVED = [
     ("scrollmt.program", "scrollmt.fit", "Schedule"),
     ("scrollmt.frozen", "scrollmt.laws.frozen", "frozen"),
     ("scrollmt.arms", "scrollmt.paper.arms", "ARMS"),
+    ("scrollmt.predictive", "scrollmt.laws", "GaussianLaw"),
+    ("scrollmt.likelihoods", "scrollmt.heads", "StudentT"),
+    ("scrollmt.likelihoods", "scrollmt.laws", "CensoredLaw"),
+    ("scrollmt.likelihoods.student", "scrollmt.laws", "StudentTLaw"),
+    ("scrollmt.likelihoods.count_law", "scrollmt.laws", "CountLaw"),
     ("scrollmt.arms.base", "scrollmt.paper.arms.base", "map_runs"),
 ]
 

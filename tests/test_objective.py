@@ -209,7 +209,7 @@ class _Lognormal(AbstractHead):
     """log y is a standard normal around the line: a label of zero scores -inf, with NaN slopes."""
 
     @property
-    def harmless(self) -> float:
+    def missing_fill(self) -> float:
         return 1.0
 
     def log_predictive(self, y: Array, mean: Array, var: Array) -> Array:

@@ -10,8 +10,8 @@ from scipy import stats
 from scrollmt.corpora import lorenz63, ou
 from scrollmt.corpora.base import quartile_classes
 from scrollmt.heads import Event, Gaussian, Ordinal
+from scrollmt.laws import GaussianLaw
 from scrollmt.observables import Bands, at_lead, observable_from_dict, over_window
-from scrollmt.predictive import GaussianLaw
 from scrollmt.transforms import Transform
 
 EVERY = [

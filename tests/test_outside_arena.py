@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 
 from scrollmt import Count, Event, Gaussian, Ordinal
 from scrollmt.heads import AbstractHead
-from scrollmt.likelihoods import CountLaw
+from scrollmt.laws import CountLaw, EventLaw, GaussianLaw, OrdinalLaw
 from scrollmt.paper import archive
 from scrollmt.paper.arena import compute
 from scrollmt.paper.arms import ARMS, Fold, Forecasts, OwnArm, register
@@ -25,7 +25,6 @@ from scrollmt.paper.problems import problem
 from scrollmt.paper.protocol import Protocol
 from scrollmt.paper.records import Records
 from scrollmt.paper.sources import SOURCES, Asked, Source, register_corpus
-from scrollmt.predictive import EventLaw, GaussianLaw, OrdinalLaw
 from tiny_jobs import quick_compiler
 
 PROTOCOL = Protocol(seeds=(1, 2), steps=40, eval_every=20, corpus_windows=200)

@@ -12,7 +12,7 @@ from matplotlib.image import imread
 
 import browser
 from scrollmt import plots
-from scrollmt.predictive import GaussianLaw
+from scrollmt.laws import GaussianLaw
 from scrollmt.report import pages
 from scrollmt.report.pages import Html, Section
 

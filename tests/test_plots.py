@@ -17,10 +17,17 @@ from scipy.special import ndtr
 import small
 from scrollmt import Categorical, Event, Forecaster, Gaussian, Windowing, at_lead, plots
 from scrollmt._fitting.members import project
+from scrollmt.laws import (
+    CategoricalLaw,
+    CensoredLaw,
+    CountLaw,
+    EventLaw,
+    GaussianLaw,
+    OrdinalLaw,
+    StudentTLaw,
+)
 from scrollmt.laws.transformed import TransformedLaw
-from scrollmt.likelihoods import CensoredLaw, CountLaw, StudentTLaw
 from scrollmt.plots import canvas
-from scrollmt.predictive import CategoricalLaw, EventLaw, GaussianLaw, OrdinalLaw
 from scrollmt.report import pages
 from scrollmt.scores import coverage, nll
 from scrollmt.scores import pit as pit_of

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from scrollmt.predictive import (
+from scrollmt.laws import (
     CategoricalLaw,
     DiscreteLaw,
     EventLaw,

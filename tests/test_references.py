@@ -11,8 +11,8 @@ from scipy import stats
 from scrollmt import Event, Forecaster, Gaussian, Ordinal, Windowing, at_lead, load, over_window
 from scrollmt._scoring.evaluation import compare
 from scrollmt._scoring.references import Reference
-from scrollmt.likelihoods import Count, StudentT
-from scrollmt.predictive import EventLaw, GaussianLaw, OrdinalLaw
+from scrollmt.heads import Count, StudentT
+from scrollmt.laws import EventLaw, GaussianLaw, OrdinalLaw
 from scrollmt.windows import Windows
 from scrollmt.windows.origins import rows_in_a_season
 from small import TASKS, TINY, tiny, windows

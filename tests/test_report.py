@@ -16,8 +16,8 @@ from scipy.special import ndtr
 import browser
 import small
 from scrollmt import Categorical, Forecaster, Gaussian, Windowing, at_lead, over_window, plots
-from scrollmt.likelihoods import Poisson, StudentT
-from scrollmt.predictive import CategoricalLaw, EventLaw, GaussianLaw, Law, OrdinalLaw
+from scrollmt.heads import Poisson, StudentT
+from scrollmt.laws import CategoricalLaw, EventLaw, GaussianLaw, Law, OrdinalLaw
 from scrollmt.report import gallery, leads, write_report
 from scrollmt.report.evidence import gather, score_table
 from scrollmt.report.groups import groups

@@ -111,10 +111,10 @@ class Positive(Gaussian):
     """A head whose labels are positive, as those of a log-normal value."""
 
     @property
-    def harmless(self) -> float:
+    def missing_fill(self) -> float:
         return 1.0
 
-    def units(self, labels: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+    def target_scale(self, labels: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
         return 0.0, 250.0
 
 

@@ -9,7 +9,7 @@ import pytest
 from scipy import integrate, stats
 
 from scrollmt import scores
-from scrollmt.predictive import CategoricalLaw, EventLaw, GaussianLaw, Law, OrdinalLaw
+from scrollmt.laws import CategoricalLaw, EventLaw, GaussianLaw, Law, OrdinalLaw
 
 N, R = 9, 4
 RNG = np.random.default_rng(7)

@@ -6,11 +6,11 @@ import pytest
 from scipy.stats import norm, pearsonr, spearmanr
 
 from helpers import H, draw_belief, small_model
-from scrollmt.likelihoods import Censored
+from scrollmt.heads import Censored
+from scrollmt.laws import EventLaw, GaussianLaw, Law, OrdinalLaw
 from scrollmt.model import Model, Task
 from scrollmt.paper import scoring
 from scrollmt.paper.arms.weighted import Spread
-from scrollmt.predictive import EventLaw, GaussianLaw, Law, OrdinalLaw
 
 N = 50
 

@@ -11,9 +11,8 @@ from jaxtyping import Array, Float
 
 from helpers import HEADS
 from scrollmt.heads import AbstractHead, AbstractQuadrature, Gaussian
-from scrollmt.laws import HeadLaw
+from scrollmt.laws import GaussianLaw, HeadLaw, Law
 from scrollmt.laws.transformed import TransformedLaw
-from scrollmt.predictive import GaussianLaw, Law
 from scrollmt.testing import check_head
 from scrollmt.transforms import Transform
 
@@ -41,7 +40,7 @@ class Durations(AbstractQuadrature):
         self.log_mean = jnp.zeros(())
 
     @property
-    def harmless(self) -> float:
+    def missing_fill(self) -> float:
         return 1.0
 
     def log_likelihood(self, y: Array, a: Array) -> Array:
@@ -61,6 +60,27 @@ def test_a_head_of_one_method_passes() -> None:
 
 def test_a_head_with_nothing_but_a_likelihood_passes() -> None:
     check_head(Durations(), [0.01, 0.7, 1.0, 12.0])
+
+
+def test_a_head_with_names_of_version_0_1_works_and_warns() -> None:
+    with pytest.warns(DeprecationWarning, match="is called") as said:
+
+        class Old(AbstractQuadrature):
+            harmless = 1.0
+
+            def units(self, labels: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+                return 0.0, 2.0
+
+            def log_likelihood(self, y: Array, a: Array) -> Array:
+                return -a - y * jnp.exp(-a)
+
+    assert [str(one.message).split(";")[0] for one in said] == [
+        "Old.harmless is called missing_fill now",
+        "Old.units is called target_scale now",
+    ]
+    assert Old().missing_fill == 1.0
+    assert Old().target_scale(np.ones(2), np.ones(2)) == (0.0, 2.0)
+    check_head(Old(), [0.01, 0.7, 1.0, 12.0])
 
 
 class NoBelief(Plain):
@@ -111,18 +131,18 @@ class Harmful(Durations):
     """Puts an impossible label where one is missing."""
 
     @property
-    def harmless(self) -> float:
+    def missing_fill(self) -> float:
         return math.inf
 
 
 class HarmfulWhenScaled(AbstractHead):
     """A log-normal value in units of its spread, whose fill is a label in those units alone."""
 
-    def units(self, labels: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+    def target_scale(self, labels: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
         return 0.0, 250.0
 
     @property
-    def harmless(self) -> float:
+    def missing_fill(self) -> float:
         return 0.0
 
     def read_labels(self, name: str, values: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -138,7 +158,7 @@ class HarmfulWhenScaled(AbstractHead):
 class NoUnits(Plain):
     """Has units, but a law that cannot change them."""
 
-    def units(self, labels: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+    def target_scale(self, labels: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
         return 0.0, 2.0
 
     def law(self, mean: np.ndarray, var: np.ndarray) -> Law:
@@ -175,7 +195,7 @@ class OtherLikelihood(Plain):
         (Total(), LABELS, r"shape \(\) for 4 labels"),
         (Clamped(), [*LABELS, 60.0], "not finite"),
         (Unmasked(), LABELS, "must mask a missing label"),
-        (Harmful(), [0.01, 0.7, 1.0, 12.0], "set `harmless`"),
+        (Harmful(), [0.01, 0.7, 1.0, 12.0], "set `missing_fill`"),
         (HarmfulWhenScaled(), [60.0, 250.0, 300.0, 900.0], "in scaled units too"),
         (OtherLaw(), LABELS, "the law's log_prob is"),
         (OtherUnits(), LABELS, "rescaled_law is not the law"),

@@ -9,9 +9,9 @@ import pytest
 from scipy import stats
 from scipy.integrate import quad
 
+from scrollmt.laws import EventLaw, GaussianLaw, mix
 from scrollmt.laws.transformed import TransformedLaw, original_units
 from scrollmt.observables import at_lead, over_window
-from scrollmt.predictive import EventLaw, GaussianLaw, mix
 from scrollmt.transforms import Transform
 
 LAW = GaussianLaw(mean=[1.2, -0.3, 4.0], sd=[0.5, 0.9, 0.1])

@@ -11,16 +11,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from scrollmt.backtests import Backtest, backtest
     from scrollmt.forecaster import Forecaster, load
-    from scrollmt.heads import Categorical, Event, Gaussian, Ordinal
+    from scrollmt.heads import (
+        Categorical,
+        Censored,
+        Count,
+        Event,
+        Gaussian,
+        Ordinal,
+        Poisson,
+        StudentT,
+    )
     from scrollmt.inputs import calendar, current, lags, one_hot
+    from scrollmt.laws import EventLaw, GaussianLaw, OrdinalLaw, mix
     from scrollmt.laws.frozen import frozen
     from scrollmt.laws.joint import JointLaw
     from scrollmt.laws.transformed import TransformedLaw, original_units
-    from scrollmt.likelihoods import Censored, Count, Poisson, StudentT
     from scrollmt.model import Model, rescale_task
     from scrollmt.objective import composed, data_terms, shared_cavity
     from scrollmt.observables import at_lead, over_window
-    from scrollmt.predictive import EventLaw, GaussianLaw, OrdinalLaw, mix
     from scrollmt.presets import Preset
     from scrollmt.splits import chronological_split, random_split, rolling_origins
     from scrollmt.windows import Windowing
@@ -72,16 +80,24 @@ __all__ = [
 _NAMES_BY_MODULE = {
     "backtests": ("Backtest", "backtest"),
     "forecaster": ("Forecaster", "load"),
-    "heads": ("Categorical", "Event", "Gaussian", "Ordinal"),
+    "heads": (
+        "Categorical",
+        "Censored",
+        "Count",
+        "Event",
+        "Gaussian",
+        "Ordinal",
+        "Poisson",
+        "StudentT",
+    ),
     "inputs": ("calendar", "current", "lags", "one_hot"),
+    "laws": ("EventLaw", "GaussianLaw", "OrdinalLaw", "mix"),
     "laws.frozen": ("frozen",),
     "laws.joint": ("JointLaw",),
     "laws.transformed": ("TransformedLaw", "original_units"),
-    "likelihoods": ("Censored", "Count", "Poisson", "StudentT"),
     "model": ("Model", "rescale_task"),
     "objective": ("composed", "data_terms", "shared_cavity"),
     "observables": ("at_lead", "over_window"),
-    "predictive": ("EventLaw", "GaussianLaw", "OrdinalLaw", "mix"),
     "presets": ("Preset",),
     "splits": ("chronological_split", "random_split", "rolling_origins"),
     "windows": ("Windowing",),

@@ -21,9 +21,8 @@ from jaxtyping import Float
 
 from scrollmt._data.cutting import Question
 from scrollmt._data.series import duration
-from scrollmt.laws import NumberLaw
+from scrollmt.laws import DiscreteLaw, Law, NumberLaw
 from scrollmt.observables import Bands, Condition, Value
-from scrollmt.predictive import DiscreteLaw, Law
 from scrollmt.windows import Windows
 
 # Beyond this two answers lead to different decisions.

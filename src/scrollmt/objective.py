@@ -72,7 +72,7 @@ def _filled(data: Data, name: str, head: AbstractHead) -> Array:
     """
     y, weight = jnp.asarray(data.y[name]), jnp.asarray(data.weight[name])
     seen = (weight > 0.0).reshape(*weight.shape, *(1,) * (y.ndim - weight.ndim))
-    return jnp.where(seen, y, jnp.asarray(head.harmless, y.dtype))
+    return jnp.where(seen, y, jnp.asarray(head.missing_fill, y.dtype))
 
 
 def prior_term(task: Task) -> Float[Array, ""]:

@@ -29,8 +29,16 @@ import numpy as np
 import scoringrules
 from jaxtyping import Float, PRNGKeyArray
 
-from scrollmt.laws import NumberLaw, RealLaw
-from scrollmt.predictive import DiscreteLaw, Law, LawT, Numbers, OrderedLaw, real_labels
+from scrollmt.laws import (
+    DiscreteLaw,
+    Law,
+    LawT,
+    NumberLaw,
+    Numbers,
+    OrderedLaw,
+    RealLaw,
+    real_labels,
+)
 
 COVERAGE_LEVELS = tuple(round(0.05 * k, 2) for k in range(1, 20))
 

@@ -35,9 +35,9 @@ from scrollmt._scoring.evaluation import Scored, evaluate
 from scrollmt._scoring.references import Reference, learned
 from scrollmt.beliefs import Diag, Point
 from scrollmt.heads import AbstractHead
+from scrollmt.laws import mix
 from scrollmt.model import Model, Task
 from scrollmt.objective import Data, data_terms
-from scrollmt.predictive import mix
 
 _FEATURES = 3
 
@@ -113,7 +113,7 @@ def _slopes(head: AbstractHead, y: Array, mean: Array, var: Array, share: Array)
 
 
 def check_labels(case: _Case) -> None:
-    """Labels are read in order; a missing one is masked and has a harmless value."""
+    """Labels are read in order; a missing one is masked and has a finite score."""
     assert case.seen.shape == case.given.shape[:1], case.fail("one mask entry a label is needed")
     assert case.seen.all(), case.fail(f"row {int(np.argmin(case.seen))} was read as missing")
     assert len(case.y) == len(case.given), case.fail("as many labels as were given are needed")
@@ -126,7 +126,7 @@ def check_labels(case: _Case) -> None:
     assert np.array_equal(y[kept], case.y[kept]), case.fail("a missing label changes the others")
     score = _scores(case.head, *map(_real, (y, case.mean, case.var)))
     assert bool(jnp.isfinite(score[1])), case.fail(
-        "a missing label needs a value with a finite score; set `harmless` to one"
+        "a missing label needs a value with a finite score; set `missing_fill` to one"
     )
 
 
@@ -273,7 +273,7 @@ def check_law(case: _Case) -> None:
     holes = case.given.astype(float)
     holes[0] = np.nan
     assert np.isnan(law.log_prob(holes)[0]).all(), case.fail("a missing label scores NaN in a law")
-    units = case.head.units(case.y, np.ones(len(case.y)))
+    units = case.head.target_scale(case.y, np.ones(len(case.y)))
     if units is not None:
         offset, scale = units
         assert scale > 0.0, case.fail(f"the labels have units {units}, but a scale is positive")
@@ -297,7 +297,7 @@ def check_evaluation(case: _Case) -> None:
     score = _scores(case.head, fitted, _real(case.mean), _real(case.var))
     assert bool(jnp.isfinite(score).all()), case.fail(
         f"scores of scaled labels are {score}; the fill of a missing label (row 1) must have a "
-        "finite score in scaled units too, so set `harmless` to such a value"
+        "finite score in scaled units too, so set `missing_fill` to such a value"
     )
     units = scales.offset.get("task", 0.0), scales.scale.get("task", 1.0)
     laws = [

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from scrollmt.predictive import class_labels, real_labels
+from scrollmt.laws import class_labels, real_labels
 
 # So many negative labels look like a class of their own rather than gaps.
 MANY_NEGATIVE = 0.1

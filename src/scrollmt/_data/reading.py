@@ -20,7 +20,7 @@ from scrollmt._data import frames
 from scrollmt._numerics.weighted import is_constant
 from scrollmt.couplings import Groups
 from scrollmt.heads import AbstractHead, AbstractProbit, Categorical
-from scrollmt.predictive import real_labels
+from scrollmt.laws import real_labels
 from scrollmt.windows import Windows
 
 # Standardised values and weights up to here: their squares, added up, still fit a float32.
@@ -28,7 +28,7 @@ FARTHEST = 1e12
 
 
 class Rows(NamedTuple):
-    """Windows as read: inputs, labels that are harmless where missing, weights zero there.
+    """Windows as read: inputs, labels with a fill value where missing, weights zero there.
 
     `where` are the numbers of the rows as they were given, or their labels in an index.
     """
@@ -164,7 +164,7 @@ def check_columns(
 def read_targets(
     Y: Any, heads: Mapping[str, AbstractHead], rows: int, *, what: str = "Y"
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Labels by task, harmless where missing, and which of them are observed."""
+    """Labels by task, with a fill value where missing, and which of them are observed."""
     if Y is None:
         raise ValueError(
             f"Forecaster requires y to be passed, but the target y is None: give {what}, a mapping "

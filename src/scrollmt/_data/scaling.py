@@ -54,7 +54,7 @@ class Scales:
         counted = rows.x[weight > 0]
         offset, scale = {}, {}
         for name, head in heads.items():
-            units = head.units(rows.labels[name], rows.weights[name])
+            units = head.target_scale(rows.labels[name], rows.weights[name])
             if units is None:
                 continue
             centre, spread = units
@@ -156,7 +156,7 @@ class Scales:
                 kept = (rows.weights[name] > 0).reshape(-1, *(1,) * (values.ndim - 1))
                 scaled = (values - self.offset[name]) / self.scale[name]
                 # In the head's own units too, what stands for a missing label is the head's choice.
-                scaled = np.where(kept, scaled, heads[name].harmless)
+                scaled = np.where(kept, scaled, heads[name].missing_fill)
                 # An infinite bound says that there is none on that side.
                 bad = np.isfinite(values) & ~(np.abs(scaled) <= FARTHEST)
                 if bad.any():

@@ -18,9 +18,9 @@ from jaxtyping import Array, Float
 from scrollmt._data.scaling import Scales
 from scrollmt._io.store import ENABLE_X64
 from scrollmt._numerics.normal import padded_size
+from scrollmt.laws import Law, mix
 from scrollmt.laws.joint import JointLaw, Laws
 from scrollmt.model import Model
-from scrollmt.predictive import Law, mix
 
 # More windows than this go through in several parts.
 _AT_ONCE = 4**8

@@ -16,9 +16,15 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import ClassifierTags, RegressorTags, Tags
 from sklearn.utils.metaestimators import available_if
 
-from scrollmt.heads import AbstractHead, AbstractProbit, Categorical, Gaussian
-from scrollmt.likelihoods import Censored, StudentT
-from scrollmt.likelihoods.counts import AbstractCount
+from scrollmt.heads import (
+    AbstractCount,
+    AbstractHead,
+    AbstractProbit,
+    Categorical,
+    Censored,
+    Gaussian,
+    StudentT,
+)
 
 
 def _need_classes(estimator: AbstractEstimator) -> int:

@@ -19,9 +19,9 @@ import pandas as pd
 from scrollmt import scores
 from scrollmt._scoring.references import NAMES
 from scrollmt._scoring.uncertainty import error_of_mean
+from scrollmt.laws import Law
 from scrollmt.laws.transformed import in_original_units
 from scrollmt.observables import Observable
-from scrollmt.predictive import Law
 
 # What stands beside the metrics of `scores.summarise`.
 BESIDE = ("nll_se", "labels", "skill", "skill_se", *NAMES)

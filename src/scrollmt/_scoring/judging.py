@@ -15,8 +15,8 @@ from scrollmt import scores
 from scrollmt._data import holdout, outliers, reading
 from scrollmt._data.frames import check_aligned, index_of
 from scrollmt._scoring.evaluation import Scored
+from scrollmt.laws import Law
 from scrollmt.laws.joint import Laws
-from scrollmt.predictive import Law
 from scrollmt.windows import Windows
 
 

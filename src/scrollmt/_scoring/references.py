@@ -27,8 +27,7 @@ import numpy as np
 from scrollmt._data.reading import Rows
 from scrollmt._data.scaling import Scales
 from scrollmt.heads import AbstractHead
-from scrollmt.laws import RealLaw
-from scrollmt.predictive import DiscreteLaw, GaussianLaw, Law
+from scrollmt.laws import DiscreteLaw, GaussianLaw, Law, RealLaw
 
 CLIMATOLOGY = "climatology"
 # In words, for sentences about them.

@@ -16,9 +16,18 @@ from typing import Any, get_args
 from scrollmt._data.series import GapRule
 from scrollmt.cli.schema import Section, choice, either, number, numbers, text, texts, whole, wholes
 from scrollmt.cli.shell import Problem
-from scrollmt.heads import AbstractHead, Categorical, Event, Gaussian, Ordinal
+from scrollmt.heads import (
+    AbstractHead,
+    Categorical,
+    Censored,
+    Count,
+    Event,
+    Gaussian,
+    Ordinal,
+    Poisson,
+    StudentT,
+)
 from scrollmt.inputs import UNKNOWN, Input, calendar, current, lags, one_hot
-from scrollmt.likelihoods import Censored, Count, Poisson, StudentT
 from scrollmt.observables import Observable, Value, at_lead, over_window
 from scrollmt.windows import Windowing
 

@@ -3,7 +3,7 @@ r"""What every law has: N forecasts that are picked by row, drawn from, put into
 A law is written with `_rows`, `_mix`, `log_prob`, `_sample` and `to_frame`; those of a number and
 of classes are subclasses of `RealLaw` and `DiscreteLaw`, which bring all but a few of them. Scores,
 pictures and tables ask a law for what they need, and never look at its class. Indexing, reading
-arguments and keeping the index of the inputs are here, once. Shapes as in ``scrollmt.predictive``.
+arguments and keeping the index of the inputs are here, once. Shapes as in ``scrollmt.laws``.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Law(abc.ABC):
         """The law of `offset + scale * y`, for scale > 0."""
         raise TypeError(
             f"a {type(self).__name__} has no other units: write its method affine(offset, scale), "
-            "or leave out the units of its head"
+            "or leave out the target_scale of its head"
         )
 
     def _sample(self, key: PRNGKeyArray, n: int) -> np.ndarray:
@@ -200,6 +200,20 @@ class Law(abc.ABC):
 
 
 LawT = TypeVar("LawT", bound=Law)
+
+
+def set_array(law: Law, name: str, value: Numbers, ndim: int) -> np.ndarray:
+    """A private, read-only float64 copy of a constructor argument, set on a frozen law."""
+    array = np.array(value, dtype=np.float64)
+    if array.ndim != ndim:
+        wanted = "(N,)" if ndim == 1 else "(N, R)"
+        raise ValueError(f"{type(law).__name__}: {name} has shape {array.shape}, need {wanted}")
+    if np.isnan(array).any():
+        row = int(np.argwhere(np.isnan(array))[0][0])
+        raise ValueError(f"{type(law).__name__}: {name} is NaN, first in row {row}")
+    array.setflags(write=False)
+    object.__setattr__(law, name, array)
+    return array
 
 
 def _is_key(value: Any) -> bool:

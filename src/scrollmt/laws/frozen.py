@@ -21,8 +21,7 @@ import jax
 import numpy as np
 import scipy.stats
 
-from scrollmt.laws import NumberLaw, RealLaw
-from scrollmt.predictive import Law, OrderedLaw
+from scrollmt.laws import Law, NumberLaw, OrderedLaw, RealLaw
 
 
 class FrozenLaw:

@@ -28,8 +28,7 @@ import pandas as pd
 from jaxtyping import Float, PRNGKeyArray
 
 from scrollmt._data.frames import dataset, index_of
-from scrollmt.laws import NumberLaw, RealLaw
-from scrollmt.predictive import DiscreteLaw, GaussianLaw, Law, Numbers, real_labels
+from scrollmt.laws import DiscreteLaw, GaussianLaw, Law, NumberLaw, Numbers, RealLaw, real_labels
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 # Entries (i, j) and (j, i) that were computed apart differ by rounding, not by more than this.

@@ -8,7 +8,7 @@ need only
 
 `NumberLaw` is that; `RealLaw` adds a mean, and defaults for all that can be computed from
 `log_prob`, `cdf` and `mean`, mixing and change of units included. Shapes as in
-``scrollmt.predictive``.
+``scrollmt.laws``.
 """
 
 from __future__ import annotations
@@ -198,13 +198,13 @@ class RealLaw(NumberLaw):
 
     @classmethod
     def _mix(cls, laws: Sequence[Any]) -> Any:
-        from scrollmt.laws.derived import MixtureLaw  # which is a RealLaw itself
+        from scrollmt.laws.mixture import MixtureLaw  # which is a RealLaw itself
 
         return MixtureLaw(laws)
 
     def affine(self, offset: float, scale: float) -> RealLaw:
         """The law of `offset + scale * y`, for scale > 0."""
-        from scrollmt.laws.derived import AffineLaw  # which is a RealLaw itself
+        from scrollmt.laws.affine import AffineLaw  # which is a RealLaw itself
 
         return AffineLaw(self, offset, scale)._at_index(self.index)
 

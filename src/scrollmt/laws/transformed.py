@@ -7,7 +7,7 @@ For the increasing maps T of ``scrollmt.transforms`` (the identity included),
 
 Where y has a mass (a detection limit, a count) so has x, and no slope belongs to it. The median
 and central intervals go over as quantiles do. The mean does not (it is not the
-inverse of the mean), and is not offered. Shapes as in ``scrollmt.predictive``.
+inverse of the mean), and is not offered. Shapes as in ``scrollmt.laws``.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
-from scrollmt.laws import NumberLaw
+from scrollmt.laws import Law, NumberLaw, Numbers, mix, real_labels
 from scrollmt.laws.real import Atoms
 from scrollmt.observables import Observable, Value
-from scrollmt.predictive import Law, Numbers, mix, real_labels
 from scrollmt.transforms import Transform
 
 Vector = Float[np.ndarray, " N"]

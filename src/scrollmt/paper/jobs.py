@@ -25,6 +25,7 @@ from scrollmt._data.reading import read_rows
 from scrollmt._data.scaling import Scales
 from scrollmt.backbone import PAPER_WIDTH, paper_backbone
 from scrollmt.fit import Fits, fit, stack
+from scrollmt.laws import Law, mix
 from scrollmt.model import Model, build, start_keys
 from scrollmt.objective import Data
 from scrollmt.paper.arms import ARMS, Arm, Fold, Forecasts, OwnArm, get_arm
@@ -35,7 +36,6 @@ from scrollmt.paper.problems import Problem, problem, read_id, true_var
 from scrollmt.paper.protocol import PROTOCOL, Protocol
 from scrollmt.paper.scoring import check_laws
 from scrollmt.paper.sources import SOURCES
-from scrollmt.predictive import Law, mix
 
 Row = dict[str, Any]
 

@@ -17,9 +17,8 @@ from scipy.stats import pearsonr, spearmanr
 
 from scrollmt import scores
 from scrollmt.heads import AbstractHead, Gaussian
-from scrollmt.laws import RealLaw
+from scrollmt.laws import DiscreteLaw, Law, RealLaw
 from scrollmt.model import Model
-from scrollmt.predictive import DiscreteLaw, Law
 
 Laws = Mapping[str, Law]
 Labels = Mapping[str, Any]
@@ -164,7 +163,7 @@ def check_laws(laws: Laws, y: Labels, tasks: Mapping[str, AbstractHead], whose: 
         if not isinstance(law, Law):
             raise ValueError(
                 f"{where}: got a {type(law).__name__}, which is no law; return a "
-                "scrollmt.predictive.GaussianLaw or another subclass of scrollmt.laws.Law"
+                "scrollmt.laws.GaussianLaw or another subclass of scrollmt.laws.Law"
             )
         if len(law) != len(y[name]):
             raise ValueError(

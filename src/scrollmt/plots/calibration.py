@@ -20,9 +20,8 @@ import numpy as np
 from scipy import stats
 
 from scrollmt import scores
-from scrollmt.laws import RealLaw
+from scrollmt.laws import Law, OrderedLaw, RealLaw
 from scrollmt.plots import canvas
-from scrollmt.predictive import Law, OrderedLaw
 from scrollmt.scores import pit_bounds
 
 if TYPE_CHECKING:

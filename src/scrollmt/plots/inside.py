@@ -21,9 +21,8 @@ import numpy as np
 from scrollmt._fitting.members import project
 from scrollmt.beliefs import Point
 from scrollmt.forecaster import Forecaster
-from scrollmt.laws import RealLaw
+from scrollmt.laws import Law, RealLaw
 from scrollmt.plots import canvas
-from scrollmt.predictive import Law
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

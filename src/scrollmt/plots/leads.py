@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scrollmt.laws import NumberLaw
+from scrollmt.laws import NumberLaw, real_labels
 from scrollmt.plots import canvas
-from scrollmt.predictive import real_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

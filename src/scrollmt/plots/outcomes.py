@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scrollmt.laws import NumberLaw, RealLaw
+from scrollmt.laws import DiscreteLaw, Law, NumberLaw, RealLaw, real_labels
 from scrollmt.plots import canvas
-from scrollmt.predictive import DiscreteLaw, Law, real_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

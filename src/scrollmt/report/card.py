@@ -11,7 +11,7 @@ import pandas as pd
 from scrollmt._data.series import duration
 from scrollmt._scoring import evaluation, references
 from scrollmt.beliefs import BELIEFS, AbstractBelief, Diag, Full, LowRank, Point
-from scrollmt.predictive import DiscreteLaw
+from scrollmt.laws import DiscreteLaw
 from scrollmt.presets import get_preset
 from scrollmt.report import pages
 from scrollmt.report.evidence import LEVEL, Evidence, out_of_range, score_table

@@ -15,10 +15,9 @@ from scrollmt._scoring.evaluation import Scored
 from scrollmt._scoring.uncertainty import FEWEST_STRETCHES, interval, left_out, stretches
 from scrollmt.beliefs import AbstractBelief
 from scrollmt.forecaster import Forecaster
-from scrollmt.laws import NumberLaw
+from scrollmt.laws import DiscreteLaw, Law, NumberLaw
 from scrollmt.laws.transformed import original_units
 from scrollmt.observables import Bands, Observable, Value
-from scrollmt.predictive import DiscreteLaw, Law
 from scrollmt.windows import Recipe, Windows
 
 LEVEL = 0.9

@@ -9,9 +9,8 @@ import pandas as pd
 
 from scrollmt import plots, scores
 from scrollmt.beliefs import Point
-from scrollmt.laws import NumberLaw, RealLaw
+from scrollmt.laws import DiscreteLaw, Law, NumberLaw, OrderedLaw, RealLaw
 from scrollmt.plots.canvas import words
-from scrollmt.predictive import DiscreteLaw, Law, OrderedLaw
 from scrollmt.report import pages
 from scrollmt.report.evidence import Evidence
 from scrollmt.report.groups import Group

@@ -11,10 +11,9 @@ import pandas as pd
 
 from scrollmt import plots, scores
 from scrollmt._scoring import references
-from scrollmt.laws import NumberLaw
+from scrollmt.laws import DiscreteLaw, NumberLaw
 from scrollmt.observables import Bands, Value
 from scrollmt.plots.canvas import words
-from scrollmt.predictive import DiscreteLaw
 from scrollmt.report import gallery, pages
 from scrollmt.report.evidence import Evidence
 from scrollmt.report.groups import Group, ahead

@@ -26,9 +26,8 @@ import numpy as np
 
 from scrollmt import scores
 from scrollmt._scoring.uncertainty import interval, left_out, stretches
-from scrollmt.laws import NumberLaw, RealLaw
+from scrollmt.laws import DiscreteLaw, GaussianLaw, Law, NumberLaw, OrderedLaw, RealLaw
 from scrollmt.plots import pit_bounds
-from scrollmt.predictive import DiscreteLaw, GaussianLaw, Law, OrderedLaw
 
 MIN_LABELS = 50
 MIN_PER_CLASS = 10

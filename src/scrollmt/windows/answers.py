@@ -18,11 +18,10 @@ from typing import Any
 import pandas as pd
 
 from scrollmt._data.series import duration
-from scrollmt.laws import NumberLaw
+from scrollmt.laws import DiscreteLaw, Law, NumberLaw
 from scrollmt.laws.joint import QUANTILES, JointLaw, Laws
 from scrollmt.laws.transformed import original_units
 from scrollmt.observables import Bands, Condition, Observable, Value
-from scrollmt.predictive import DiscreteLaw, Law
 from scrollmt.transforms import Transform
 from scrollmt.windows import Windows
 

@@ -27,8 +27,17 @@ from scrollmt.backbone import Dense
 from scrollmt.beliefs import Start
 from scrollmt.couplings import Coupling, read_groups
 from scrollmt.fit import Schedule
-from scrollmt.heads import AbstractHead, Categorical, Event, Gaussian, Ordinal
-from scrollmt.likelihoods import Censored, Count, Poisson, StudentT
+from scrollmt.heads import (
+    AbstractHead,
+    Categorical,
+    Censored,
+    Count,
+    Event,
+    Gaussian,
+    Ordinal,
+    Poisson,
+    StudentT,
+)
 from scrollmt.model import Backbone, Model, Task
 from scrollmt.presets import Architecture, Candidate, Preset
 

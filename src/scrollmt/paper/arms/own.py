@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from scrollmt.laws import Law
 from scrollmt.paper.arms.base import AbstractArm, Heads, Setting, describe_heads, module_of, name_of
-from scrollmt.predictive import Law
 
 NO_BACKBONE = "none"
 

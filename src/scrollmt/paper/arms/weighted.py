@@ -23,6 +23,7 @@ from jaxtyping import Array, Float, Int
 from scrollmt._numerics.normal import LOG_SQRT_2PI
 from scrollmt.fit import Hyper
 from scrollmt.heads import AbstractHead, Categorical, Gaussian
+from scrollmt.laws import GaussianLaw, Law
 from scrollmt.model import Model
 from scrollmt.objective import Data, mean_nll
 from scrollmt.paper.arms.base import (
@@ -36,7 +37,6 @@ from scrollmt.paper.arms.base import (
     register,
     root_mean_square,
 )
-from scrollmt.predictive import GaussianLaw, Law
 
 WEIGHTS = (0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 PENALTY_BESIDE_MEANS = 2.0

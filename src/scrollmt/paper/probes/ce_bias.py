@@ -13,9 +13,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from scrollmt.heads import AbstractHead, Categorical
+from scrollmt.laws import CategoricalLaw
 from scrollmt.paper.arms.base import EVENT, Arm, register
 from scrollmt.paper.arms.weighted import summed_nll
-from scrollmt.predictive import CategoricalLaw
 
 NAME = "alone-event-ce-bias"
 

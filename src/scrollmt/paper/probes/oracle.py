@@ -13,11 +13,11 @@ import numpy as np
 
 from scrollmt import scores
 from scrollmt.corpora import lorenz63
+from scrollmt.laws import GaussianLaw
 from scrollmt.paper.probes.registry import Rows, probe
 from scrollmt.paper.problems import problem
 from scrollmt.paper.protocol import Protocol
 from scrollmt.paper.scoring import COLUMNS
-from scrollmt.predictive import GaussianLaw
 
 if TYPE_CHECKING:
     from scrollmt.paper.jobs import Job

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from scrollmt.laws import GaussianLaw, mix
 from scrollmt.paper import published
 from scrollmt.paper.jobs import Job
 from scrollmt.paper.protocol import Protocol
@@ -11,7 +12,6 @@ from scrollmt.paper.published import METRICS
 from scrollmt.paper.statistics import Estimate
 from scrollmt.paper.studies.base import study, sweep
 from scrollmt.paper.studies.evidence import ENSEMBLES, Evidence, Measured, answered, each, order
-from scrollmt.predictive import GaussianLaw, mix
 
 NAME = "ensembles"
 ARMS = published.arms()

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from scrollmt import scores
+from scrollmt.laws import GaussianLaw
 from scrollmt.paper.jobs import Job
 from scrollmt.paper.protocol import Protocol
 from scrollmt.paper.published import GRIDS
@@ -26,7 +27,6 @@ from scrollmt.paper.studies.evidence import (
 from scrollmt.paper.studies.lambda_grid_fairness import KINDS, same_run, tuning_gain, worth_of_nats
 from scrollmt.paper.studies.main_comparison import margin
 from scrollmt.paper.verdicts import ordered
-from scrollmt.predictive import GaussianLaw
 
 NAME = "standardised-targets"
 RAW, STD = "lorenz63", "lorenz63-std"

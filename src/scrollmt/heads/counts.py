@@ -32,12 +32,8 @@ from jaxtyping import Array, Float
 from scrollmt._numerics.normal import LOG_SQRT_2PI
 from scrollmt._numerics.quadrature import log_expected
 from scrollmt._numerics.special import exp_rest, stirling_error
-from scrollmt.heads import AbstractQuadrature
-from scrollmt.likelihoods.count_law import CountLaw
-from scrollmt.predictive import real_labels
-
-__all__ = ["Count", "CountLaw", "Poisson"]
-
+from scrollmt.heads.base import AbstractQuadrature
+from scrollmt.laws import CountLaw, real_labels
 
 # Below, the exponential is a float of either precision; above, all that matters is linear.
 _FAR = 80.0

@@ -24,10 +24,9 @@ from jaxtyping import Float, PRNGKeyArray
 from scipy.optimize.elementwise import find_root
 from scipy.special import betainc, betaln, expit, gammainc, gammaincc, gammaln, logsumexp
 
-from scrollmt.laws import Members, Vector
+from scrollmt.laws.base import Numbers, Vector, real_labels
 from scrollmt.laws.latent import LatentLaw, parts
-from scrollmt.laws.real import Atoms
-from scrollmt.predictive import Numbers, real_labels
+from scrollmt.laws.real import Atoms, Members
 
 _NODES = 64
 # For distribution functions the belief is read this many sds to either side, in steps of at most

@@ -1,0 +1,69 @@
+r"""A value with additive Gaussian noise around the latent line.
+
+$$m_n(y) = \mathcal{N}(y;\, \text{mean}, V_n),
+  \qquad V_n = \sigma_\text{obs}^2 + \psi_n^\top\Sigma\psi_n.$$
+
+Elementwise over windows.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from scrollmt._numerics.normal import LOG_SQRT_2PI
+from scrollmt.heads.base import AbstractHead, mean_and_sd
+from scrollmt.laws import GaussianLaw
+
+
+class Gaussian(AbstractHead):
+    r"""A value with additive noise: $V_n = \sigma_\text{obs}^2 + \psi_n^\top\Sigma\psi_n$."""
+
+    log_sigma_obs: Float[Array, ""]
+
+    def __init__(self, sigma_obs: float = 1.0):
+        if not sigma_obs > 0.0:
+            raise ValueError(f"sigma_obs is a standard deviation and must be > 0, got {sigma_obs}")
+        self.log_sigma_obs = jnp.log(jnp.asarray(sigma_obs, dtype=float))
+
+    @property
+    def sigma_obs(self) -> Float[Array, ""]:
+        return jnp.exp(self.log_sigma_obs)
+
+    def predictive_var(self, var: Array) -> Array:
+        return jnp.exp(2.0 * self.log_sigma_obs) + var
+
+    @property
+    def description(self) -> str:
+        return "a value: Gaussian"
+
+    def half_information(self, mean: Array, var: Array) -> Array:
+        return 0.5 / self.predictive_var(var)
+
+    def target_scale(self, labels: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+        return mean_and_sd(labels, weight)
+
+    def constant(self, y: Array, weight: Array) -> tuple[Self, Array]:
+        share = weight / jnp.sum(weight)
+        mean = jnp.sum(share * y)
+        sd = jnp.sqrt(jnp.sum(share * (y - mean) ** 2))
+        return eqx.tree_at(lambda h: h.log_sigma_obs, self, jnp.log(sd)), mean
+
+    def log_predictive(self, y: Array, mean: Array, var: Array) -> Array:
+        total = self.predictive_var(var)
+        residual = y - mean
+        return -LOG_SQRT_2PI - 0.5 * jnp.log(total) - 0.5 * residual * residual / total
+
+    def law(self, mean: np.ndarray, var: np.ndarray) -> GaussianLaw:
+        noise = float(np.exp(2.0 * np.float64(self.log_sigma_obs)))
+        return GaussianLaw(mean, np.sqrt(noise + np.asarray(var, np.float64)), noise_var=noise)
+
+    def scaled(self, factor: float | Array) -> Self:
+        return eqx.tree_at(lambda h: h.log_sigma_obs, self, self.log_sigma_obs + jnp.log(factor))
+
+    def __repr__(self) -> str:
+        return "Gaussian()"
