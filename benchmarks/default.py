@@ -37,7 +37,7 @@ from peers import PEERS, peer
 from peers.protocol import forecast
 
 from scrollmt import Forecaster, scores
-from scrollmt.predictive import Law
+from scrollmt.laws import Law
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "docs" / "results"

@@ -12,8 +12,9 @@ from default_problems import PROBLEMS, SERIES, SIMULATED, UCI_SETS
 from default_records import blocks_of
 from scipy import stats
 
-DEFAULT, LINEAR = "default", "linear"
+DEFAULT = "default"
 LEVEL = 0.05
+PAIRED = ["minus default", "p", "is"]
 # Sets that were looked at while the default preset was changed.
 DEVELOPMENT_SETS = ("boston", "concrete", "energy", "wine", "pm25", "ou", "lorenz63")
 
@@ -21,19 +22,18 @@ DEVELOPMENT_SETS = ("boston", "concrete", "energy", "wine", "pm25", "ou", "loren
 def page(records: pd.DataFrame, published: Path, versions: list[dict[str, str]]) -> str:
     """The whole page."""
     parts = [_introduction()]
-    methods = order_of(records)
     uci = records[records["set"].isin(UCI_SETS)]
     if len(uci):
-        parts.append(_uci_part(uci, pd.read_csv(published), methods))
+        parts.append(_uci_part(uci, pd.read_csv(published)))
     for name in SERIES:
         one = records[records["set"] == name]
         if len(one):
-            parts.append(_series_part(name, one, methods))
+            parts.append(_series_part(name, one))
     simulated = records[records["set"].isin(SIMULATED)]
     if len(simulated):
         parts.append("## Simulated systems\n\nMean test NLL over splits, with its standard error.")
-        parts.append(markdown(over_splits(simulated, methods)))
-    parts.append(_cost_part(records, methods))
+        parts.append(markdown(over_splits(simulated)))
+    parts.append(_cost_part(records))
     if versions:
         lines = ["; ".join(f"{k} {v}" for k, v in sorted(one.items())) for one in versions]
         parts.append("## Versions\n\n" + "\n\n".join(textwrap.fill(line, 115) for line in lines))
@@ -75,12 +75,12 @@ def shown(mean: float, error: float) -> str:
     return f"{mean:.3f}" if np.isnan(error) else f"{mean:.3f} ± {error:.3f}"
 
 
-def over_splits(records: pd.DataFrame, methods: list[str]) -> pd.DataFrame:
+def over_splits(records: pd.DataFrame) -> pd.DataFrame:
     """One line a set and head, one column a method: mean and standard error over splits."""
     lines = []
     for (name, head), one in records.groupby(["set", "head"], sort=False):
         line = {"set": name, "head": head, "splits": one["split"].nunique()}
-        for method in methods:
+        for method in order_of(records):
             scored = one.loc[one["method"] == method, "nll"]
             line[method] = shown(*mean_and_error(scored)) if len(scored) else ""
         lines.append(line)
@@ -119,12 +119,12 @@ def against_best(records: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame
     return pd.DataFrame(lines)
 
 
-def _uci_part(records: pd.DataFrame, published: pd.DataFrame, methods: list[str]) -> str:
+def _uci_part(records: pd.DataFrame, published: pd.DataFrame) -> str:
     judged = against_best(records, published)
     parts = [
         "## UCI regression",
         "Mean over the public splits and its standard error.",
-        markdown(over_splits(records, methods).drop(columns="head")),
+        markdown(over_splits(records).drop(columns="head")),
     ]
     if len(judged):
         count = int((judged["within"] == "yes").sum())
@@ -153,14 +153,12 @@ def shown_published(nll: float, error: float) -> str:
 # Series
 
 
-def paired(
-    one: pd.DataFrame, method: str, head: str, splits: list[int]
-) -> tuple[float, float, float]:
+def paired(one: pd.DataFrame, method: str, head: str) -> tuple[float, float, float]:
     """Mean, standard error and p-value of the method's NLL minus the default's, over blocks.
 
-    Blocks of all splits given count alike; a t test over them.
+    Blocks of all splits count alike; a t test over them.
     """
-    chosen = one[(one["head"] == head) & one["split"].isin(splits)]
+    chosen = one[one["head"] == head]
     table = chosen.pivot(index="split", columns="method", values="blocks")
     if method not in table or DEFAULT not in table:
         return (float("nan"),) * 3
@@ -177,38 +175,39 @@ def paired(
 
 def verdict(gap: float, p: float) -> str:
     """Of a method against the default."""
-    if np.isnan(gap):
-        return ""
     if p >= LEVEL:
         return "tied"
     return "worse" if gap > 0 else "better"
 
 
-def differences(
-    one: pd.DataFrame, methods: list[str], splits: list[int]
-) -> tuple[pd.DataFrame, dict[str, bool]]:
-    """A line a head and method, with the difference to the default; by head if none is better."""
-    lines, best = [], {}
-    for head in dict.fromkeys(one["head"]):
-        best[head] = True
-        for method in methods:
-            scored = one[
-                (one["head"] == head) & (one["method"] == method) & one["split"].isin(splits)
-            ]["nll"]
+def differences(one: pd.DataFrame, splits: list[int]) -> tuple[pd.DataFrame, dict[str, bool]]:
+    """A line a head and method, with the difference to the default; by head if none is better.
+
+    A head that the default has no record of is in the lines alone.
+    """
+    lines: list[dict[str, Any]] = []
+    best: dict[str, bool] = {}
+    here = one[one["split"].isin(splits)]
+    for head in dict.fromkeys(here["head"]):
+        for method in order_of(here):
+            scored = here[(here["head"] == head) & (here["method"] == method)]["nll"]
             if not len(scored):
                 continue
             line = {"head": head, "method": method, "splits": len(scored), "NLL": scored.mean()}
-            line |= {"minus default": "", "p": "", "is": ""}
-            if method != DEFAULT:
-                gap, error, p = paired(one, method, head, splits)
-                line |= {"minus default": shown(gap, error), "p": p, "is": verdict(gap, p)}
+            gap, error, p = paired(here, method, head)
+            if method == DEFAULT:
+                best[head] = True
+            elif not np.isnan(gap):
+                line |= {"minus default": shown(gap, error), "p": f"{p:.3f}"}
+                line |= {"is": verdict(gap, p)}
                 if not method.startswith(DEFAULT):
                     best[head] &= line["is"] != "better"
             lines.append(line)
-    return pd.DataFrame(lines), best
+    table = pd.DataFrame(lines, columns=["head", "method", "splits", "NLL", *PAIRED])
+    return table.astype(dict.fromkeys(PAIRED, object)).fillna(dict.fromkeys(PAIRED, "")), best
 
 
-def _series_part(name: str, one: pd.DataFrame, methods: list[str]) -> str:
+def _series_part(name: str, one: pd.DataFrame) -> str:
     parts = [f"## {name}"]
     found = sorted(one["split"].unique())
     groups = {
@@ -218,7 +217,7 @@ def _series_part(name: str, one: pd.DataFrame, methods: list[str]) -> str:
     for title, splits in groups.items():
         if not splits:
             continue
-        table, best = differences(one, methods, splits)
+        table, best = differences(one, splits)
         heads = [head for head, held in best.items() if held]
         parts += [
             f"{title}: differences are means over blocks of test windows, with a t test over "
@@ -232,9 +231,9 @@ def _series_part(name: str, one: pd.DataFrame, methods: list[str]) -> str:
 # Cost
 
 
-def cost(records: pd.DataFrame, methods: list[str]) -> pd.DataFrame:
+def cost(records: pd.DataFrame) -> pd.DataFrame:
     """Median seconds of a split and the most memory, by set and method."""
-    each = records.drop_duplicates(["set", "method", "split"])
+    each, methods = records.drop_duplicates(["set", "method", "split"]), order_of(records)
     lines = []
     for name in PROBLEMS:
         line: dict[str, Any] = {"set": name}
@@ -248,12 +247,12 @@ def cost(records: pd.DataFrame, methods: list[str]) -> pd.DataFrame:
     return pd.DataFrame(lines).fillna("")
 
 
-def _cost_part(records: pd.DataFrame, methods: list[str]) -> str:
+def _cost_part(records: pd.DataFrame) -> str:
     text = (
         "Median seconds for one split, all heads and the choice of settings included, and the peak "
         "memory of the process, imports included. The first split of a set holds compilation."
     )
-    return f"## Cost\n\n{textwrap.fill(text, 115)}\n\n{markdown(cost(records, methods))}"
+    return f"## Cost\n\n{textwrap.fill(text, 115)}\n\n{markdown(cost(records))}"
 
 
 def markdown(frame: pd.DataFrame) -> str:

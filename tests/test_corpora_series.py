@@ -9,8 +9,7 @@ import pytest
 
 from scrollmt.corpora import de_price, river, wind
 from scrollmt.corpora.located import FOLDER_VARIABLE
-from scrollmt.heads import Event, Gaussian, Ordinal
-from scrollmt.likelihoods import Censored
+from scrollmt.heads import Censored, Event, Gaussian, Ordinal
 
 HOURS = 24 * 20
 

@@ -110,16 +110,21 @@ def test_differences_over_blocks_are_a_t_test(modules: Any, tmp_path: Path) -> N
     ]
     table = put_all(modules, tmp_path, runs)
     page = modules["default_page"]
-    gap, error, p = page.paired(table, "linear", "flood", [0])
+    gap, error, p = page.paired(table, "linear", "flood")
     expected = stats.ttest_rel(theirs, ours)
     assert gap == pytest.approx(np.mean(theirs - ours), abs=1e-4)
     assert p == pytest.approx(expected.pvalue, rel=1e-2)
     assert gap / error == pytest.approx(expected.statistic, rel=1e-3)
     assert page.verdict(gap, p) == "worse"
     assert page.verdict(-gap, p) == "better"
-    lines, best = page.differences(table, ["default", "linear"], [0])
+    lines, best = page.differences(table, [0])
     assert lines["is"].tolist() == ["", "tied", "", "worse"]
     assert best == {"band": True, "flood": True}
+    _, best = page.differences(table.replace({"default": "linear", "linear": "default"}), [0])
+    assert best == {"band": True, "flood": False}
+    lines, best = page.differences(table[table["method"] == "linear"], [0])
+    assert lines["is"].tolist() == ["", ""]
+    assert best == {}
 
 
 def test_methods_carry_keywords(modules: Any) -> None:

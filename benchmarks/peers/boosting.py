@@ -14,7 +14,7 @@ import lightgbm
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
 
-from scrollmt.predictive import Law
+from scrollmt.laws import Law
 
 from .protocol import ClassCodes, Peer, Rows, threads
 

@@ -8,7 +8,7 @@ import numpy as np
 from treeffuser import Treeffuser
 
 from scrollmt import scores
-from scrollmt.predictive import Law
+from scrollmt.laws import Law
 
 from .protocol import Peer, Rows, threads
 

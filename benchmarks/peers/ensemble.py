@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from scrollmt.predictive import Law
+from scrollmt.laws import Law
 
 from .network import Network
 

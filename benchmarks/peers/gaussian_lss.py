@@ -9,7 +9,7 @@ import xgboost
 from xgboostlss.distributions.Gaussian import Gaussian
 from xgboostlss.model import XGBoostLSS
 
-from scrollmt.predictive import Law
+from scrollmt.laws import Law
 
 from .boosting import PATIENCE
 from .protocol import Peer, Rows, Standardised, threads

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from scrollmt.predictive import Law
+from scrollmt.laws import Law
 
 from .network import BATCH, Network, mlp
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from scrollmt.predictive import Law
+from scrollmt.laws import Law
 
 from .protocol import ClassCodes, Peer, Rows, Standardised
 

@@ -10,7 +10,7 @@ from ngboost.distns import Bernoulli, Normal, k_categorical
 from ngboost.learners import default_tree_learner
 from sklearn.base import clone
 
-from scrollmt.predictive import Law
+from scrollmt.laws import Law
 
 from .boosting import MOST_TREES, PATIENCE, BoostedClasses
 from .protocol import Peer, Rows

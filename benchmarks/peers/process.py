@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from scrollmt.predictive import Law
+from scrollmt.laws import Law
 
 from .network import Network, mlp
 

@@ -21,10 +21,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from scrollmt import scores
-from scrollmt.heads import AbstractHead, Event, Gaussian, Ordinal
-from scrollmt.laws import MixtureLaw, RealLaw
-from scrollmt.likelihoods import Censored, CensoredLaw
-from scrollmt.predictive import EventLaw, GaussianLaw, Law, OrdinalLaw
+from scrollmt.heads import AbstractHead, Censored, Event, Gaussian, Ordinal
+from scrollmt.laws import CensoredLaw, EventLaw, GaussianLaw, Law, MixtureLaw, OrdinalLaw, RealLaw
 
 
 class Rows(NamedTuple):

@@ -7,7 +7,7 @@ import torch
 import vbll
 from torch import nn
 
-from scrollmt.predictive import Law
+from scrollmt.laws import Law
 
 from .network import Network, mlp
 

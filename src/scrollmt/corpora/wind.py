@@ -23,9 +23,8 @@ import numpy as np
 import pandas as pd
 
 from scrollmt.corpora.located import located
-from scrollmt.heads import AbstractHead
+from scrollmt.heads import AbstractHead, Censored
 from scrollmt.inputs import calendar, current, lags
-from scrollmt.likelihoods import Censored
 from scrollmt.observables import Observable, at_lead
 from scrollmt.windows import Windowing, Windows
 
