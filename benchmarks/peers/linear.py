@@ -33,7 +33,7 @@ class RidgeValue(Peer):
 class Logistic(Peer):
     """Logistic regression; multinomial for more than two classes."""
 
-    settings = tuple({"C": float(C)} for C in np.logspace(-4, 3, 8))
+    settings = tuple({"C": float(C)} for C in np.logspace(-4, 2, 7))
 
     def select(self, train: Rows, valid: Rows) -> None:
         self.refit(train)
@@ -42,7 +42,7 @@ class Logistic(Peer):
         self.scale, self.codes = Standardised(rows), ClassCodes(self.asked, rows.y)
         self.model = None
         if len(self.codes.seen) > 1:
-            self.model = LogisticRegression(**self.setting, max_iter=2000)
+            self.model = LogisticRegression(**self.setting, max_iter=1000)
             self.model.fit(self.scale.inputs(rows.X), self.codes.code(rows.y))
 
     def law(self, X: np.ndarray) -> Law:

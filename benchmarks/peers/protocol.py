@@ -115,7 +115,7 @@ def forecast(
     kind: type[Peer], asked: Question, train: Rows, valid: Rows, X_test: np.ndarray, seed: int
 ) -> tuple[Law, Mapping[str, Any]]:
     """The law on the test inputs, and the setting that validation selected."""
-    with threadpool_limits(threads(len(train)), "openmp"):
+    with threadpool_limits({"openmp": threads(len(train)), "blas": 1}):
         return _forecast(kind, asked, train, valid, X_test, seed)
 
 
