@@ -60,13 +60,13 @@ def main() -> None:
     if jax.default_backend() != "gpu":
         raise SystemExit("the kernel needs a CUDA device")
     train, valid = windows(10, 6500)
-    pays = fused.pays
+    supports = fused.supports
     for backbone in ("tanh+ln", "tanh"):
         runs = runs_of(backbone, 10, train, valid)
-        fused.pays = lambda *_: False
+        fused.supports = lambda *_: False
         (batch, want), (single, _) = milliseconds(runs), milliseconds(only(runs, 0))
         print(f"{backbone}: plain products {batch:.3f} ms, one run {single:.3f} ms", flush=True)
-        fused.pays = pays
+        fused.supports = supports
         for setting in SETTINGS:
             fused._FORTH, fused._BACK, fused._WINDOWS_A_PROGRAM = setting
             jax.clear_caches()

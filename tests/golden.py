@@ -12,6 +12,7 @@ import json
 import tempfile
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,26 @@ def described(model: Forecaster, X: Any, Y: Any) -> dict[str, Any]:
         "validation_nll": model.validation_nll_,
         "runs": model.candidates_["validation_nll"].to_list(),
     }
+
+
+# The default and quick presets of version 0.1, which held a fifth of the rows out.
+OLD_DEFAULT = replace(
+    DEFAULT,
+    candidates=tuple(
+        replace(c, architecture=replace(c.architecture, skip=False)) for c in DEFAULT.candidates
+    ),
+    starts=2,
+    folds=None,
+    moments=True,
+)
+OLD_QUICK = replace(
+    OLD_DEFAULT,
+    name="quick",
+    candidates=tuple(c for c in OLD_DEFAULT.candidates if c.backbone_l2 in (1, 10, 100, 1000)),
+    schedule=replace(OLD_DEFAULT.schedule, steps=1500),
+    starts=1,
+    committee=2,
+)
 
 
 def _numbers(law: Any) -> dict[str, Any]:
@@ -116,7 +137,7 @@ def _heads() -> dict[str, Any]:
         "limited": Censored(upper=0.6),
     }
     weight = {name: 1.0 + (np.arange(140) % 3) for name in tasks}
-    preset = DEFAULT.with_backbone("silu+ln")
+    preset = OLD_DEFAULT.with_backbone("silu+ln")
     pair = ["value", "beside"]
     model = Forecaster(tasks, preset=preset, joint=pair, steps=30, patience=9, seed=1)
     model.fit(X, Y, sample_weight=weight)
@@ -130,7 +151,9 @@ def _categorical() -> dict[str, Any]:
     rng = np.random.default_rng(6)
     X = rng.normal(size=(120, 2))
     Y = {"kind": np.argmax(X @ rng.normal(size=(2, 3)) + rng.normal(size=(120, 3)), axis=1)}
-    model = Forecaster({"kind": Categorical(3)}, belief="none", steps=30, ensemble=2, seed=2)
+    model = Forecaster(
+        {"kind": Categorical(3)}, preset=OLD_DEFAULT, belief="none", steps=30, ensemble=2, seed=2
+    )
     return described(model.fit(X, Y), X, Y)
 
 
@@ -156,7 +179,7 @@ def _windows() -> dict[str, Any]:
         "band": at_lead("pm").quantile_bands(3),
     }
     windows = Windowing(history=6, lead=6, fill_limit=3).cut(hourly(), asked)
-    model = Forecaster.for_windows(windows, preset="quick", steps=45, seed=4, refit=True)
+    model = Forecaster.for_windows(windows, preset=OLD_QUICK, steps=45, seed=4, refit=True)
     model.fit(windows)
     found = described(model, windows, None)
     with tempfile.TemporaryDirectory() as folder:
@@ -172,7 +195,7 @@ def _onnx() -> dict[str, Any]:
     from scrollmt.export import to_onnx
 
     X, Y = _corpus("ou")
-    model = Forecaster(TASKS, preset="quick", steps=45, seed=3).fit(X, Y)
+    model = Forecaster(TASKS, preset=OLD_QUICK, steps=45, seed=3).fit(X, Y)
     session = InferenceSession(to_onnx(model).SerializeToString())
     (given,) = session.get_inputs()
     out = session.run(None, {given.name: np.asarray(X[:_ROWS], np.float64)})
@@ -181,9 +204,9 @@ def _onnx() -> dict[str, Any]:
 
 
 CASES: dict[str, Callable[[], dict[str, Any]]] = {
-    "default-diag-ou": lambda: _fit("ou", DEFAULT, "diag"),
-    "default-full-lorenz63": lambda: _fit("lorenz63", "quick", "full"),
-    "default-none-ou": lambda: _fit("ou", "quick", "none"),
+    "default-diag-ou": lambda: _fit("ou", OLD_DEFAULT, "diag"),
+    "default-full-lorenz63": lambda: _fit("lorenz63", OLD_QUICK, "full"),
+    "default-none-ou": lambda: _fit("ou", OLD_QUICK, "none"),
     "paper-diag-lorenz63": lambda: _fit("lorenz63", PAPER.with_backbone("tanh+ln"), "diag"),
     "paper-full-ou": lambda: _fit("ou", PAPER.with_backbone("relu"), "full"),
     "paper-none-lorenz63": lambda: _fit("lorenz63", PAPER, "none"),

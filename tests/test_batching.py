@@ -190,16 +190,16 @@ def test_runs_that_have_ended_leave_and_nobody_notices(monkeypatch: pytest.Monke
     """Six runs, four of them hopeless: the batch shrinks to three and to two, results stay."""
     rates = [0.02, 1e30, 0.05, 1e30, 1e30, 1e30]
     schedule = Schedule(steps=100, patience=100)
-    monkeypatch.setattr(fit_module, "pays", lambda saved: False)
+    monkeypatch.setattr(fit_module, "worth_compiling", lambda saved: False)
     whole = train([*range(6)], rates, schedule)
     sizes = []
-    real = fit_module.advance
+    real = step.advance
 
     def counted(program: Any, runs: Any, *rest: Any) -> Any:
         sizes.append(len(runs.status))
         return real(program, runs, *rest)
 
-    monkeypatch.setattr(fit_module, "pays", lambda saved: True)
+    monkeypatch.setattr(fit_module, "worth_compiling", lambda saved: True)
     monkeypatch.setattr(fit_module, "advance", counted)
     seen: list[int] = []
     thinned = train([*range(6)], rates, schedule, progress=lambda *a: seen.append(len(a[2])))
@@ -214,18 +214,18 @@ def test_runs_that_have_ended_leave_and_nobody_notices(monkeypatch: pytest.Monke
         np.testing.assert_allclose(alone.best_score[0], thinned.best_score[run], rtol=1e-4)
 
 
-def test_leaving_waits_until_it_pays() -> None:
-    assert not memory.pays(1e6)
-    assert memory.pays(1e15)
+def test_a_batch_shrinks_only_where_that_is_worth_compiling() -> None:
+    assert not memory.worth_compiling(1e6)
+    assert memory.worth_compiling(1e15)
     tiny = train([0, 1, 2, 3], [0.02, 1e30, 1e30, 1e30], Schedule(steps=50))
     assert tiny.history["validation"].shape == (4, 50)
 
 
 def test_a_step_is_traced_once_for_the_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However often a batch asks whether leaving pays; a trace takes longer than a small block."""
+    """However often a batch asks for it: a trace takes longer than a small block."""
     asked: list[float] = []
     traced: list[Any] = []
-    real = fit_module.live_bytes
+    real = memory.live_bytes
 
     def counted(function: Any, *shapes: Any) -> int:
         traced.append(function)
@@ -236,7 +236,7 @@ def test_a_step_is_traced_once_for_the_estimate(monkeypatch: pytest.MonkeyPatch)
         return False
 
     monkeypatch.setattr(fit_module, "live_bytes", counted)
-    monkeypatch.setattr(fit_module, "pays", never)
+    monkeypatch.setattr(fit_module, "worth_compiling", never)
     train([0, 1, 2, 3], [0.02, 1e30, 1e30, 1e30], Schedule(steps=51))
     assert len(asked) > 10
     assert len(set(traced)) == len(traced) == 2  # the step and the score
@@ -336,7 +336,7 @@ def test_programs_are_let_go_before_the_process_runs_out_of_mappings(
     first = train([0, 1], [0.01, 0.02], schedule)
     kept = step.advance._cache_size()  # type: ignore[attr-defined]
     assert kept >= 2
-    memory.make_room()  # there is room
+    memory.clear_jit_cache()  # there is room
     assert step.advance._cache_size() == kept  # type: ignore[attr-defined]
     allowed = tmp_path / "max_map_count"
     allowed.write_text("100\n")

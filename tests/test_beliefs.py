@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 from scipy import stats
+from scipy.linalg import block_diag
 
-from helpers import BELIEFS, H, central_gradient, draw_belief, flat
+from helpers import BELIEFS, DrawnBelief, H, central_gradient, draw_belief, flat
 from scrollmt.beliefs import BELIEFS as FAMILIES
 from scrollmt.beliefs import (
     AbstractBelief,
@@ -287,6 +288,96 @@ def test_a_rank_that_is_none_is_refused(rank: object) -> None:
     make = LowRank.of(rank=rank)
     with pytest.raises(ValueError, match=r"rank must be a whole number from 1 to .*, 5, got"):
         make(5, jax.random.key(0), rows=1, cov_floor=FLOOR)
+
+
+# Several latent lines
+
+
+LINES = 3
+
+
+def several(name: str, size: int = H) -> tuple[AbstractBelief, list[DrawnBelief]]:
+    """A belief over three lines, and each line as a belief of its own."""
+    each = [draw_belief(name, size, floor=FLOOR, seed=20 + line) for line in range(LINES)]
+    return jax.tree.map(lambda *a: jnp.stack(a), *(one.belief for one in each)), each
+
+
+@pytest.mark.parametrize("name", BELIEFS)
+def test_lines_are_projected_each_by_its_own_matrix(name: str) -> None:
+    psi = np.random.default_rng(5).normal(size=(4, 7, H))
+    with jax.enable_x64(True):
+        belief, each = several(name)
+        mean, var = project(belief, jnp.asarray(psi))
+        assert mean.shape == var.shape == (4, 7, LINES)
+        assert belief.cov().shape == (LINES, H, H)
+        for line, drawn in enumerate(each):
+            want = np.einsum("...i,ij,...j->...", psi, drawn.cov, psi)
+            np.testing.assert_allclose(mean[..., line], psi @ drawn.mu, rtol=1e-12)
+            np.testing.assert_allclose(var[..., line], want, rtol=1e-12)
+            np.testing.assert_allclose(belief.cov()[line], drawn.cov, rtol=1e-13, atol=1e-16)
+
+
+@pytest.mark.parametrize("name", GAUSSIAN)
+def test_the_prior_term_of_lines_is_that_of_one_block_diagonal_gaussian(name: str) -> None:
+    alpha = 0.3
+    with jax.enable_x64(True):
+        belief, each = several(name)
+        got = float(overlap(belief, jnp.asarray(alpha)))
+    total = block_diag(*(one.cov for one in each)) + np.eye(LINES * H) / alpha
+    mu = np.concatenate([one.mu for one in each])
+    want = -stats.multivariate_normal.logpdf(mu, np.zeros(LINES * H), total)
+    assert got == pytest.approx(want, rel=1e-11)
+
+
+@pytest.mark.parametrize("name", GAUSSIAN)
+def test_gradients_of_lines_in_a_batch_of_runs_are_those_of_each_line_alone(name: str) -> None:
+    """Runs are batched by vmap, and lines within a run by another."""
+
+    def loss(belief: AbstractBelief, alpha: jax.Array) -> jax.Array:
+        mean, var = belief.project(jnp.linspace(-1.0, 2.0, H))
+        return belief.overlap(alpha) + jnp.sum(0.7 * mean + 1.3 * var)
+
+    with jax.enable_x64(True):
+        belief, each = several(name)
+        runs = jax.tree.map(lambda a: jnp.stack([a, 0.5 * a]), belief)
+        alphas = jnp.asarray([0.3, 40.0])
+        slopes, by_alpha = jax.jit(jax.vmap(jax.grad(loss, argnums=(0, 1))))(runs, alphas)
+        one = jax.jit(jax.grad(loss, argnums=(0, 1)))
+        for run, scale in enumerate((1.0, 0.5)):
+            total = 0.0
+            for line, drawn in enumerate(each):
+                alone = jax.tree.map(lambda a, c=scale: c * a, drawn.belief)
+                slope, by_own = one(alone, alphas[run])
+                total += float(by_own)
+                for got, want in zip(jax.tree.leaves(slopes), jax.tree.leaves(slope), strict=True):
+                    np.testing.assert_allclose(got[run, line], want, rtol=1e-9, atol=1e-12)
+            assert float(by_alpha[run]) == pytest.approx(total, rel=1e-10)
+
+
+@pytest.mark.parametrize("name", BELIEFS)
+def test_lines_start_apart_with_the_same_sds_and_scale_alike(name: str) -> None:
+    belief = FAMILIES[name].init(6, jax.random.key(0), rows=LINES, cov_floor=FLOOR)
+    assert belief.mu.shape == (LINES, 6)
+    assert len(np.unique(np.asarray(belief.mu))) == LINES * 6
+    want = 0.0 if name == "none" else np.exp(-4.0) + FLOOR
+    for cov in np.asarray(belief.cov()):
+        assert_starts_at(cov, want)
+    mapped = belief.scaled(3.0, scale_floor=True)
+    np.testing.assert_allclose(mapped.cov(), 9.0 * belief.cov(), rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"prior_precision": 0.0}, r"Start: prior_precision must be > 0"),
+        ({"prior_precision": float("inf")}, "Start: prior_precision must be a number"),
+        ({"precision_sd": 0.0}, r"Start: precision_sd must be > 0"),
+        ({"precision_sd": -1.0}, "Start: precision_sd must be a number"),
+    ],
+)
+def test_a_start_refuses_a_precision_that_is_none(wrong: dict[str, float], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Start(**wrong)  # type: ignore[arg-type]
 
 
 # What `belief=` takes

@@ -60,7 +60,7 @@ def test_a_series_config_becomes_the_library_s_own_objects() -> None:
     assert config.source.files == (str(Path("there") / "series.csv"),)
     assert config.source.step == pd.Timedelta("1h")
     assert config.out == Path("there") / "model"
-    assert config.parting.fractions == pytest.approx((0.6, 0.2, 0.2))
+    assert config.split.fractions == pytest.approx((0.6, 0.2, 0.2))
     preset = config.settings["preset"]
     assert isinstance(preset, Preset)
     assert (preset.schedule.steps, preset.schedule.patience) == (5, PAPER.schedule.patience)
@@ -72,7 +72,7 @@ def test_a_table_config_becomes_heads() -> None:
     assert config.task.inputs == ("a", "b", "c")
     assert [type(head) for head in config.task.heads.values()] == [Gaussian, Event, Ordinal]
     assert config.task.heads["regime"].classes == 3  # type: ignore[attr-defined]
-    assert config.parting.order == "random"
+    assert config.split.order == "random"
     # A preset that nobody touched keeps its name.
     expected: dict[str, Any] = {"preset": "default", "belief": "full", "backbone": "select"}
     assert config.settings == expected | {"refit": False, "seed": 7, "ensemble": 3}

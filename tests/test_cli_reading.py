@@ -68,8 +68,8 @@ def test_how_a_file_is_written_is_found(text: str, style: tuple[str, str, str | 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("t;x\n1;1.234\n2;900\n", "1234 or 1.234; say which as data.thousands = '.'"),
-        ('t,x\n1,"1,234"\n2,900\n', "1234 or 1.234; say which as data.thousands = ','"),
+        ("t;x\n1;1.234\n2;900\n", "1234 or 1.234; set data.thousands = '.'"),
+        ('t,x\n1,"1,234"\n2,900\n', "1234 or 1.234; set data.thousands = ','"),
         ("t;x;y\n1;1,5;2.5\n", "both as '1,5' and as '2.5'"),
         ("a,b;c,d\nx,y;z,w\n", "separated by ',' or by ';'"),
     ],
@@ -126,7 +126,7 @@ def test_a_model_without_a_config_finds_out_how_a_file_is_written(tmp_path: Path
     assert found("forecast", tmp_path / "bare", tmp_path / "other.csv") == stated
     # A config says it, and is taken at its word.
     said = refused("forecast", tmp_path / "model", tmp_path / "other.csv")
-    assert "say data.separator = ';' if that is between them" in said
+    assert "set data.separator = ';' if that is between them" in said
 
 
 # ---- missing values ----------------------------------------------------------------------------
@@ -293,7 +293,7 @@ def test_taking_the_first_of_two_hours_is_hinted_at_too(
 ) -> None:
     frame = dated(tmp_path, hours("2023-10-28 20:00"), duplicates="first")
     assert len(frame) == 11
-    assert "say data.timezone" in capsys.readouterr().err
+    assert "set data.timezone" in capsys.readouterr().err
 
 
 def test_counts_since_1970(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from jaxtyping import Array, PRNGKeyArray
-from onnx import helper
+from onnx import helper, numpy_helper
 from scipy.special import log_ndtr
 from sklearn.exceptions import NotFittedError
 
@@ -31,12 +31,24 @@ from scrollmt import (
     StudentT,
 )
 from scrollmt._data.scaling import Scales
+from scrollmt._numerics import graph as graphs
+from scrollmt._numerics.graph import Graph, Value
 from scrollmt._numerics.normal import log_bucket_mass
 from scrollmt.backbone import ACTIVATIONS, Dense
 from scrollmt.export import ACTIVATIONS as EXPORTED
-from scrollmt.export import OPSET, _Graph, _log_bucket_mass, _Value, to_onnx, write_onnx
+from scrollmt.export import OPSET, _node, to_onnx, write_onnx
 from scrollmt.heads import AbstractHead
-from scrollmt.laws import CensoredLaw, CountLaw, EventLaw, GaussianLaw, OrdinalLaw, StudentTLaw
+from scrollmt.heads.exported import ExportedNormal
+from scrollmt.laws import (
+    CensoredLaw,
+    CountLaw,
+    EventLaw,
+    GaussianLaw,
+    GaussianMixtureLaw,
+    OrdinalLaw,
+    StudentTLaw,
+    mix,
+)
 from scrollmt.model import Model, Task, build
 from small import SHORT, TASKS, tables, tiny, windows
 
@@ -141,6 +153,9 @@ def test_the_file_knows_its_columns_tasks_and_shapes(fitted: Forecaster) -> None
         "X": ["N", 3],
         "state_mean": ["N"],
         "state_sd": ["N"],
+        "state_means": ["N", 2],
+        "state_sds": ["N", 2],
+        "state_weights": [2],
         "event_log_probs": ["N", 2],
         "event_probs": ["N", 2],
         "regime_log_probs": ["N", 3],
@@ -196,15 +211,17 @@ def test_bucket_masses_are_those_of_the_library(dtype: Any, tolerance: float) ->
     lo, width = np.meshgrid(np.linspace(-30.0, 30.0, 121) - 1e-3, [1e-4, 2e-3, 0.03, 0.7, 5.0])
     open_edge = np.full(121, np.inf)
     edges = [np.r_[lo.ravel(), -open_edge, lo[0]], np.r_[(lo + width).ravel(), lo[0], open_edge]]
-    graph = _Graph()
-    named = [_Value(graph, name, np.dtype(dtype)) for name in ("lo", "hi")]
-    out = _log_bucket_mass(*named)
+    graph = Graph()
+    named = [Value(graph, name, np.dtype(dtype)) for name in ("lo", "hi")]
+    out = graphs.log_bucket_mass(*named)
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     given, found = (
         [helper.make_tensor_value_info(name, kind, ["N"]) for name in names]
         for names in (("lo", "hi"), (out.name,))
     )
-    body = helper.make_graph(graph.nodes, "mass", given, found, initializer=graph.constants)
+    constants = [numpy_helper.from_array(a, name) for name, a in graph.constants.items()]
+    nodes = [_node(node) for node in graph.nodes]
+    body = helper.make_graph(nodes, "mass", given, found, initializer=constants)
     opset = helper.make_opsetid("", OPSET)
     proto = helper.make_model(body, opset_imports=[opset], ir_version=8)
     session = onnxruntime.InferenceSession(proto.SerializeToString())
@@ -261,7 +278,7 @@ class Laplace(AbstractHead):
 
 def test_what_has_no_graph_is_refused() -> None:
     heads: dict[str, AbstractHead] = {"own": Laplace()}
-    with pytest.raises(ValueError, match=r"task 'own': Laplace.*HeadLaw.*leave the task out"):
+    with pytest.raises(ValueError, match=r"task 'own': Laplace.*onnx_outputs.*leave the task out"):
         to_onnx(assembled(heads, [member(heads, 0)]))
     net = eqx.nn.MLP(3, 6, 5, 1, key=jax.random.key(0))
     own = eqx.tree_at(lambda m: m.backbone, member(TASKS, 0), net)
@@ -269,6 +286,48 @@ def test_what_has_no_graph_is_refused() -> None:
         to_onnx(assembled(TASKS, [own]))
     with pytest.raises(NotFittedError, match="not fitted"):
         to_onnx(Forecaster(TASKS))
+
+
+class Doubled(Gaussian):
+    """A Gaussian value of twice the line, which inherits the outputs of the line itself."""
+
+    def log_predictive(self, y: Array, mean: Array, var: Array) -> Array:
+        return super().log_predictive(y, 2.0 * mean, 4.0 * var)
+
+    def law(self, mean: np.ndarray, var: np.ndarray) -> GaussianLaw:
+        return super().law(2.0 * mean, 4.0 * var)
+
+
+class DoubledAndDescribed(Doubled):
+    """The same with outputs of its own."""
+
+    def onnx_outputs(self, mean: Value, var: Value, offset: float, scale: float) -> ExportedNormal:
+        return super().onnx_outputs(2.0 * mean, 4.0 * var, offset, scale)
+
+
+def test_a_head_that_scales_the_line_is_exported_as_it_says_or_not_at_all() -> None:
+    heads: dict[str, AbstractHead] = {"own": Doubled()}
+    with pytest.raises(ValueError, match=r"task 'own': .* give Doubled a method onnx_outputs"):
+        to_onnx(assembled(heads, [member(heads, 0)]))
+    heads = {"own": DoubledAndDescribed()}
+    agree(assembled(heads, [member(heads, seed) for seed in range(2)]), inputs())
+
+
+def test_members_of_a_value_are_there_as_the_components_of_their_mixture() -> None:
+    heads = {"state": Gaussian(0.4), "limited": Censored(lower=-50.0, sigma_obs=0.6)}
+    members = [member(heads, seed) for seed in range(3)]
+    model = assembled(heads, members)
+    found = run(model, inputs())
+    alone = [assembled(heads, [one]).predict(inputs())["state"] for one in members]
+    law = GaussianMixtureLaw(*(found[f"state_{name}"] for name in ("means", "sds", "weights")))
+    y = model.predict(inputs())["state"].mean + 3.0
+    np.testing.assert_allclose(law.log_prob(y), mix(alone).log_prob(y), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose([law.mean, law.sd], [found["state_mean"], found["state_sd"]])
+    assert found["limited_latent_means"].shape == (9, 3)
+    single = run(assembled(heads, members[:1]), inputs())
+    assert sorted(single) == [
+        *("limited_latent_mean", "limited_latent_sd", "state_mean", "state_sd"),
+    ]
 
 
 def test_without_onnx_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

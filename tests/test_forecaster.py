@@ -407,7 +407,7 @@ def test_a_new_window_far_outside_is_refused_by_column(fitted: Forecaster) -> No
 def test_a_task_without_validation_labels_is_named_in_a_warning() -> None:
     valid = (NEW[:12], {**{n: y[:12] for n, y in NEW_Y.items()}, "event": np.full(12, np.nan)})
     X, Y = windows(48)
-    with pytest.warns(UserWarning, match=r"\['event'\].*blind"):
+    with pytest.warns(UserWarning, match=r"\['event'\].*ignore them"):
         model = tiny(validation=valid).fit(X, Y)
     table = model.evaluate(*valid)["nll"]
     assert model.validation_nll_ == pytest.approx(table["state"] + table["regime"], rel=1e-5)

@@ -24,6 +24,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scrollmt import Event, Forecaster, Gaussian, Ordinal, Windowing, at_lead, lags, over_window
+from scrollmt._fitting import training
 from scrollmt.windows import Windows
 from small import TINY, assert_same, numbers, tables, tiny
 
@@ -327,7 +328,7 @@ def test_settings_are_taken_or_refused_before_anything_is_trained(
     model = Forecaster(tasks, **{"preset": TINY, **chosen})
     with refused_or_right():
         model._seeds()
-        heads, preset, _ = model._settings()
+        heads, preset, _ = training.settings_of(model)
         model._ready(X, {name: Y[name] for name in heads}, None)
         assert preset.schedule.steps >= 1
 

@@ -1,13 +1,15 @@
 """A model is a backbone and named tasks that share nothing else."""
 
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 from helpers import (
     H,
@@ -19,10 +21,11 @@ from helpers import (
     small_model,
 )
 from scrollmt.backbone import Dense, paper_backbone
-from scrollmt.beliefs import BELIEFS, Choices, Diag, Full, LowRank, Point
+from scrollmt.beliefs import BELIEFS, NARROW, Choices, Diag, Full, LowRank, Point, Start
 from scrollmt.fit import stack
 from scrollmt.heads import AbstractHead, Categorical, Event, Gaussian, Ordinal
-from scrollmt.model import Model, Task, build, rescale_task, start_keys
+from scrollmt.model import Model, PrecisionPrior, Task, build, rescale_task, start_keys
+from scrollmt.objective import Data, data_terms
 
 HEADS: dict[str, AbstractHead] = {"state": Gaussian(), "event": Event(), "regime": Ordinal(4)}
 
@@ -169,6 +172,93 @@ def test_all_windows_at_once_equals_one_at_a_time(
         fast, slow = jax.jit(jax.vmap(both, in_axes=(0, None)))(models, x)
         for got, want in zip(jax.tree.leaves(fast), jax.tree.leaves(slow), strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-11)
+
+
+# Several latent lines
+
+
+class SumOfLines(AbstractHead):
+    """A value that is the sum of three latent lines and noise of sd 0.5."""
+
+    @property
+    def rows(self) -> int:
+        return 3
+
+    @property
+    def point_only(self) -> bool:
+        return False
+
+    def log_predictive(self, y: jax.Array, mean: jax.Array, var: jax.Array) -> jax.Array:
+        sd = jnp.sqrt(0.25 + jnp.sum(var, axis=-1))
+        return jax.scipy.stats.norm.logpdf(y, jnp.sum(mean, axis=-1), sd)
+
+
+class OneLine(Diag):
+    """A belief whose `init` makes one line whatever is asked for."""
+
+    @classmethod
+    def init(
+        cls, size: int, key: jax.Array, *, rows: int, cov_floor: float, start: Start = NARROW
+    ) -> Self:
+        return super().init(size, key, rows=1, cov_floor=cov_floor, start=start)
+
+
+@pytest.mark.parametrize("belief", BELIEFS)
+def test_a_head_of_three_lines_is_read_beside_others(belief: str) -> None:
+    """Against dense matrices; the data term against one Gaussian of the summed lines."""
+    heads: dict[str, AbstractHead] = {"sum": SumOfLines(), "state": Gaussian(), "event": Event()}
+    given: Choices = {"sum": belief, "state": "full", "event": "diag"}
+    with jax.enable_x64(True):
+        model = built(given, heads)
+        rng = np.random.default_rng(0)
+        arrays, static = eqx.partition(model.tasks["sum"].belief, eqx.is_array)
+        moved = jax.tree.map(lambda a: a + 0.1 * rng.normal(size=a.shape), arrays)
+        task = replace(model.tasks["sum"], belief=eqx.combine(moved, static))
+        model = Model(model.backbone, {**model.tasks, "sum": task})
+        x, y = rng.normal(size=(7, 3)), rng.normal(size=7)
+        psi = np.asarray(model.features(jnp.asarray(x)))
+        lines = project(model, jnp.asarray(x))
+        for name, (mean, var) in lines.items():
+            held = model.tasks[name].belief
+            mu, cov = np.asarray(held.mu), np.asarray(held.cov())
+            want = np.einsum("ni,...ij,nj->n...", psi, cov, psi)
+            np.testing.assert_allclose(mean, psi @ mu.T, rtol=1e-10, atol=1e-12)
+            np.testing.assert_allclose(var, want, rtol=1e-10)
+        assert lines["sum"][0].shape == lines["sum"][1].shape == (7, 3)
+        data = Data(
+            jnp.asarray(x),
+            {"sum": jnp.asarray(y), "state": jnp.zeros(7), "event": jnp.zeros(7, int)},
+            dict.fromkeys(heads, jnp.ones(7)),
+        )
+        terms = data_terms(model, data)["sum"]
+        total = np.asarray(task.belief.mu).sum(axis=0), np.asarray(task.belief.cov()).sum(axis=0)
+    sd = np.sqrt(0.25 + np.einsum("ni,ij,nj->n", psi, total[1], psi))
+    np.testing.assert_allclose(terms, -stats.norm.logpdf(y, psi @ total[0], sd), rtol=1e-9)
+
+
+def test_a_belief_of_the_wrong_number_of_lines_is_refused() -> None:
+    message = (
+        r"task 'sum': .* mean of shape \(3, 50\), and OneLine\.of\(\) made one of shape \(50,\)"
+    )
+    with pytest.raises(ValueError, match=message):
+        built(OneLine, {"sum": SumOfLines()})
+
+
+def test_the_start_says_prior_precision_and_how_firmly_it_is_held() -> None:
+    heads: dict[str, AbstractHead] = {"state": Gaussian()}
+
+    def task(**given: Any) -> Task:
+        net = eqx.nn.Identity()
+        key = jax.random.key(0)
+        model = build(net, heads, features=3, belief="diag", key=key, cov_floor=0.0, **given)
+        return model.tasks["state"]
+
+    assert float(task().prior_precision) == 1.0
+    assert task().precision_prior is None
+    held = task(start=Start(prior_precision=0.01, precision_sd=2.0))
+    assert float(held.prior_precision) == pytest.approx(0.01)
+    assert held.precision_prior == PrecisionPrior(np.log(0.01), 2.0)
+    assert float(task(prior_precision=3.0).prior_precision) == pytest.approx(3.0)
 
 
 def test_any_equinox_module_serves_as_a_backbone() -> None:

@@ -1,5 +1,6 @@
 """The composed objective term by term, and rows that are missing, weighted or repeated."""
 
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -28,7 +29,7 @@ from helpers import (
 from scrollmt.backbone import Dense
 from scrollmt.beliefs import Diag
 from scrollmt.heads import AbstractHead
-from scrollmt.model import Model, Task
+from scrollmt.model import Model, PrecisionPrior, Task, rescale_task
 from scrollmt.objective import (
     Data,
     backbone_penalty,
@@ -88,6 +89,53 @@ def test_shared_cavity_is_one_task_and_task_weight_multiplies_it_whole() -> None
             assert float(single[name]) == pytest.approx(want, rel=1e-12)
         want = sum(weight[name] * float(single[name]) for name in MIXED)
         assert float(weighted) == pytest.approx(want, rel=1e-12)
+
+
+# A prior of the prior precision
+
+
+def held(task: Task, precision_prior: PrecisionPrior | None, log_alpha: float) -> Task:
+    log_precision = jnp.asarray(log_alpha, float)
+    return replace(task, precision_prior=precision_prior, log_prior_precision=log_precision)
+
+
+@pytest.mark.parametrize("log_alpha", [-5.0, 0.7, 18.0])
+def test_the_prior_of_a_precision_agrees_with_scipy(log_alpha: float) -> None:
+    with jax.enable_x64(True):
+        task = small_model().tasks["gaussian"]
+        weak = PrecisionPrior(mean=-4.6, sd=2.5)
+        got = float(prior(held(task, weak, log_alpha)))
+        got -= float(prior(held(task, None, log_alpha)))
+    assert got == pytest.approx(-stats.norm.logpdf(log_alpha, -4.6, 2.5), rel=1e-10)
+
+
+def test_a_prior_leads_a_large_precision_back() -> None:
+    """Without it the derivative by log alpha vanishes; with it, it is that of the prior alone."""
+
+    @jax.jit
+    @jax.grad
+    def slope(log_alpha: jax.Array, task: Task) -> jax.Array:
+        return prior_term(replace(task, log_prior_precision=log_alpha))
+
+    with jax.enable_x64(True):
+        task, far = small_model().tasks["gaussian"], jnp.asarray(25.0)
+        assert abs(float(slope(far, task))) < 1e-8
+        assert float(slope(far, held(task, PrecisionPrior(-5.0, 3.0), 0.0))) == pytest.approx(
+            30.0 / 9.0, rel=1e-8
+        )
+
+
+def test_the_prior_of_a_precision_moves_with_the_units() -> None:
+    """The scale map of prop:scale changes no value of the term."""
+    with jax.enable_x64(True):
+        model = small_model()
+        task = held(model.tasks["gaussian"], PrecisionPrior(-1.0, 0.5), 0.3)
+        model = Model(model.backbone, {**model.tasks, "gaussian": task})
+        mapped = rescale_task(model, "gaussian", 8.0).tasks["gaussian"]
+        for one in (task, mapped):
+            assert one.precision_prior is not None
+            found = float(one.precision_prior.energy(one.log_prior_precision))
+            assert found == pytest.approx(-stats.norm.logpdf(0.3, -1.0, 0.5), rel=1e-12)
 
 
 def test_minibatch_gradients_average_to_the_full_gradient() -> None:

@@ -310,7 +310,7 @@ def test_validation_needs_a_label_and_says_what_it_cannot_see() -> None:
     check_validation({"a": np.ones(2), "b": np.array([0.0, 1.0])})
     with pytest.raises(ValueError, match="validation part has no observed label"):
         check_validation({"a": np.zeros(2), "b": np.zeros(2)})
-    with pytest.warns(UserWarning, match=messages("['b']", "blind")):
+    with pytest.warns(UserWarning, match=messages("['b']", "ignore them")):
         check_validation({"a": np.ones(2), "b": np.zeros(2)})
 
 

@@ -1,7 +1,6 @@
 """The report of a model: what it says is so, and a real browser shows it as it should."""
 
 import dataclasses
-import html
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,16 +9,26 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from markupsafe import escape
 from scipy import integrate, stats
 from scipy.special import ndtr
 
 import browser
 import small
-from scrollmt import Categorical, Forecaster, Gaussian, Windowing, at_lead, over_window, plots
+from scrollmt import (
+    Categorical,
+    Forecaster,
+    Gaussian,
+    Windowing,
+    at_lead,
+    over_window,
+    plots,
+    scores,
+)
 from scrollmt.heads import Poisson, StudentT
 from scrollmt.laws import CategoricalLaw, EventLaw, GaussianLaw, Law, OrdinalLaw
 from scrollmt.report import gallery, leads, write_report
-from scrollmt.report.evidence import gather, score_table
+from scrollmt.report.assessment import gather, score_table
 from scrollmt.report.groups import groups
 from scrollmt.report.verdict import class_moments, judge, judged_cuts, spread_factor
 
@@ -276,8 +285,8 @@ def test_pictures_over_leads_show_scores_coverage_and_the_newest_forecast(
     many_leads: Any, drawn: Any
 ) -> None:
     model, test = many_leads
-    evidence = gather(model, test)
-    level, _ = (leads.section(evidence, group) for group in groups(evidence))
+    assessment = gather(model, test)
+    level, _ = (leads.section(assessment, group) for group in groups(assessment))
     scores = model.evaluate(test)
     nll, coverage, event_nll, accuracy = (args for args, _ in drawn["over_leads"])
     every = np.arange(1, 10)
@@ -316,10 +325,10 @@ def test_over_leads_bands_with_learned_edges_have_numbers_and_maxima_no_past(dra
     parts = Windowing(history=2, leads=[3, 1]).cut(series(200), asked).split()
     settings = {"preset": small.TINY, "validation": parts.valid}
     model = Forecaster.for_windows(parts.train, **settings).fit(parts.train)
-    evidence = gather(model, parts.test)
-    found = groups(evidence)
+    assessment = gather(model, parts.test)
+    found = groups(assessment)
     assert [group.tasks for group in found] == [("band@1", "band@3"), ("top@1", "top@3")]
-    band, _ = (leads.section(evidence, group) for group in found)
+    band, _ = (leads.section(assessment, group) for group in found)
     assert "quantiles over the training corpus, at 2 leads from 1 h to 3 h" in band.body
     assert drawn["regimes"][0][1]["names"] == ["band 1", "band 2", "band 3"]
     assert drawn["fan"][0][1]["past"] is None
@@ -338,9 +347,9 @@ def test_over_leads_bands_with_learned_edges_have_numbers_and_maxima_no_past(dra
 
 def test_forecasts_are_drawn_at_the_time_they_are_for(windowed: Any, drawn: Any) -> None:
     model, test = windowed
-    evidence = gather(model, test)
-    for task in evidence.tasks:
-        gallery.task_section(evidence, task)
+    assessment = gather(model, test)
+    for task in assessment.tasks:
+        gallery.task_section(assessment, task)
     placed = [given["x"] for _, given in drawn["forecasts"] + drawn["regimes"]]
     assert len(placed) == 3
     for x in placed:
@@ -358,7 +367,7 @@ def test_answers_about_one_quantity_are_laid_side_by_side(windowed: Any, site: A
     read = 1.0 - ndtr((np.log1p(1.0) - value.mean) / value.sd)
     gap = laws["wet"].prob - read
     share = 100 * np.mean(np.abs(gap) > 0.2)
-    name = html.escape(HOSTILE)
+    name = escape(HOSTILE)
     assert (
         f"wet and {name} differ by {np.abs(gap).mean():.3f} on average, by more than 0.2 in "
         f"{share:.0f} percent of the windows." in words
@@ -389,7 +398,7 @@ def test_the_card_says_what_was_asked_fitted_and_judged(site: Any, windowed: Any
         "Preset tiny",
         "diag: diagonal covariance",
         "no claim about how well the weights are known",
-        "sharing helps &lt;b&gt;$x_$&lt;/b&gt;&quot;&amp; and hurts wet",
+        "sharing helps &lt;b&gt;$x_$&lt;/b&gt;&#34;&amp; and hurts wet",
     ):
         assert said in words, said
     table = model.evaluate(test)
@@ -414,7 +423,7 @@ def test_plain_rows_and_unordered_classes_are_reported_too(tmp_path: Path) -> No
     page = write_report(model, X, asked, tmp_path / "r.html").read_text(encoding="utf-8")
     assert "3 classes: softmax" in page
     assert "Do the answers agree?" not in page
-    assert "belief&#x27;s spread" not in page
+    assert "belief&#39;s spread" not in page
     assert "prior precision" not in page
     assert page.count("<svg") == 2 + 5 + 2
 
@@ -475,6 +484,25 @@ def test_scores_come_with_intervals_labels_and_references() -> None:
     assert table.loc[("event", "brier"), "climatology"] == pytest.approx(
         np.mean((law.probs[:, 1] - new[1]["event"]) ** 2)
     )
+
+
+def test_a_score_is_computed_once_for_all_stretches_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X, Y = small.windows(60)
+    assessment = gather(small.tiny().fit(X, Y), *small.windows(200, seed=7))
+    calls: list[Law] = []
+
+    def counted(law: Law, y: Any) -> Any:
+        calls.append(law)
+        return scores.crps(law, y)
+
+    monkeypatch.setitem(scores._SCORES, "crps", counted)
+    table = score_table(assessment)
+    first = len(calls)
+    assert 0 < first <= 1 + len(assessment.compared["state"].references)
+    assert score_table(assessment).equals(table)
+    assert len(calls) == first
 
 
 def test_a_model_that_is_worse_than_a_constant_forecast_is_told_so(tmp_path: Path) -> None:

@@ -30,7 +30,8 @@ from scrollmt._io.store import ModelFolderError, folder, parts
 from scrollmt._io.store.beliefs import choices_from_json, choices_to_json
 from scrollmt._io.store.custom import fields_of, from_fields, read_classes
 from scrollmt.backbone import Dense
-from scrollmt.beliefs import BELIEFS, Choices, Diag, LowRank
+from scrollmt.beliefs import BELIEFS, Choices, Diag, LowRank, Start
+from scrollmt.heads import AbstractHead
 from scrollmt.model import Model, Task, build
 from scrollmt.presets import DEFAULT, PAPER, Preset
 from small import STATE, TASKS, TINY, assert_same, numbers, tables, tiny, windows
@@ -154,7 +155,8 @@ def test_every_belief_and_head_survives(belief: str) -> None:
         heads["d"] = Categorical(3)
     net = Dense(2, (5, 4), activation="gelu", bias=True, norm=True, key=jax.random.key(1))
     keys = jax.random.split(jax.random.key(2))
-    start = build(net, heads, features=4, belief=belief, key=keys[0], cov_floor=1e-3)
+    begin = Start(prior_precision=0.1, precision_sd=2.0)
+    start = build(net, heads, features=4, belief=belief, key=keys[0], cov_floor=1e-3, start=begin)
     leaves, tree = jax.tree.flatten(start)
     noise = [jax.random.normal(k, a.shape) for k, a in zip(_keys(leaves), leaves, strict=True)]
     model = jax.tree.unflatten(tree, noise)
@@ -163,6 +165,35 @@ def test_every_belief_and_head_survives(belief: str) -> None:
         model = rescale_task(model, "a", 8.0, scale_floor=True)
     description, arrays = parts.model_to_parts(model, 2)
     back = parts.model_from_parts(json.loads(json.dumps(description)), arrays)
+    assert eqx.tree_equal(back, model)
+
+
+class TwoLines(AbstractHead):
+    """A value with a noise that depends on the input: the second line is its log sd."""
+
+    @property
+    def rows(self) -> int:
+        return 2
+
+    @property
+    def point_only(self) -> bool:
+        return False
+
+    def log_predictive(self, y: jax.Array, mean: jax.Array, var: jax.Array) -> jax.Array:
+        sd = jnp.sqrt(var[..., 0] + jnp.exp(2.0 * mean[..., 1] + 2.0 * var[..., 1]))
+        return jax.scipy.stats.norm.logpdf(y, mean[..., 0], sd)
+
+
+@pytest.mark.parametrize("belief", list(BELIEFS))
+def test_a_belief_over_several_lines_survives(belief: str) -> None:
+    net = Dense(2, (4,), activation="tanh", bias=False, norm=False, key=jax.random.key(1))
+    heads = {"a": TwoLines()}
+    key = jax.random.key(2)
+    model = build(net, heads, features=4, belief=belief, key=key, cov_floor=1e-3)
+    assert model.tasks["a"].belief.mu.shape == (2, 4)
+    description, arrays = parts.model_to_parts(model, 2)
+    stored = json.loads(json.dumps(description))
+    back = parts.model_from_parts(stored, arrays, custom={"TwoLines": TwoLines})
     assert eqx.tree_equal(back, model)
 
 

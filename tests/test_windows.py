@@ -502,6 +502,28 @@ def test_the_newest_window_can_keep_to_the_training_hours() -> None:
         recipe.newest(frame.iloc[1:26], on_grid=True)
 
 
+def test_windows_without_labels_are_those_of_the_fit_and_the_newest() -> None:
+    frame = table(24 * 20).tz_localize("Asia/Shanghai")
+    frame.iloc[-3, 0] = np.nan
+    asked = {"s": at_lead("x")}
+    inputs = [lags("x"), calendar("hour")]
+    recipe = Windowing(history=6, lead=4, stride=24).cut(frame, asked, inputs).recipe
+    # Hours are those of the fit, in whatever zone the same times are given.
+    every = recipe.unlabelled(frame.tz_convert("UTC"))
+    labelled = recipe.cut(frame)
+    places = pd.Index(every.rows).get_indexer(labelled.rows)
+    assert np.array_equal(every.X[places], labelled.X)
+    assert (every.t[places] == labelled.t).all()
+    assert np.isnan(every.Y["s"]).all()
+    # The missing cell costs the last three windows and no other.
+    assert len(every) == len(frame) - 5 - 3
+    assert len(every.dropped) == 3
+    newest = recipe.newest(frame)
+    assert np.array_equal(every.X[-1:], newest.X)
+    kept = recipe.unlabelled(frame, on_grid=True)
+    assert np.array_equal(kept.rows, every.rows[recipe.on_grid(every.t)])
+
+
 @pytest.mark.parametrize(
     ("stride", "step", "rows"),
     [

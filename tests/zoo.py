@@ -197,7 +197,7 @@ def english_thousands_in_quotes() -> Content:
     return texts(frame).assign(load=[f"{1000 * v:,.1f}" for v in frame["load"]])
 
 
-@case(refused="say which as data.thousands = ',' or data.decimal = ','")
+@case(refused="set data.thousands = ',' or data.decimal = ','")
 def thousands_or_decimals() -> Content:
     frame = hourly()
     shown = [f"{round(1000 * v):,}" for v in frame["load"]]

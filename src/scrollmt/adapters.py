@@ -33,7 +33,7 @@ def _has_key(function: Any) -> bool:
 
 @dataclass(frozen=True)
 class Layout:
-    """Which flat input stands where in a window `(T, C)`; a `Recipe` of lags has one."""
+    """The place of each flat input in a window `(T, C)`; a `Recipe` of lags has one."""
 
     names: tuple[str, ...]
     order: tuple[tuple[int, ...], ...]
@@ -68,7 +68,7 @@ class WindowedMaker:
 
 
 def windowed(backbone: Any, layout: Layout) -> Windowed | WindowedMaker:
-    """A backbone that reads windows `(T, C)`, from such a module or from what makes it of a key.
+    """A backbone from a module that reads windows `(T, C)`, or from a function of a key to one.
 
     Row 0 is the oldest step. `layout` is that of the recipe, `windows.recipe.layout`: inputs are
     found by their names, so that a table with columns in another order is read alike.

@@ -58,16 +58,18 @@ def _weight_cotangent(rows: Float[Array, "K N"], z: Float[Array, "H N"]) -> Floa
     if z.shape[0] < _THIN:
         return rows @ z.T
     # The barrier keeps XLA from folding the transpose into the product and swapping it back.
-    return jax.lax.optimization_barrier(z @ rows.T).T
+    product: Array = jax.lax.optimization_barrier(z @ rows.T)
+    return product.T
 
 
 def _feature_cotangent(
     weight: Float[Array, "K H"], rows: Float[Array, "K N"]
 ) -> Float[Array, "H N"]:
-    return jax.lax.optimization_barrier(weight.T) @ rows
+    columns: Array = jax.lax.optimization_barrier(weight.T)
+    return columns @ rows
 
 
-def constant_row(value: float, like: Float[Array, " H"]) -> Float[Array, "1 H"]:
+def constant_row(value: float, like: Float[Array, "*L H"]) -> Float[Array, "1 *L H"]:
     """A row of one value that varies over runs as `like` does, if in name only.
 
     A product of one matrix with the features of many runs makes XLA copy these into one.
@@ -154,7 +156,7 @@ def _products_fwd(
 def _spread(
     triangular: bool, deviation: Float[Array, "H N"], roots: Float[Array, "G F H"]
 ) -> tuple[list[Array], Float[Array, "G N"]]:
-    """The responses of the roots, one array a step of the stairs, and their squared norms."""
+    """The responses of the roots, one array per block of `_stairs`, and their squared norms."""
     groups, size, width = roots.shape
     spreads = jnp.zeros((groups, deviation.shape[1]), deviation.dtype)
     spread: list[Array] = []
@@ -265,12 +267,18 @@ def unit_draw(key: PRNGKeyArray, shape: tuple[int, ...], *, uniform: bool) -> Ar
 
 
 class Dense(eqx.Module):
-    """Dense layers, each followed by the activation and, where asked, by a layer norm."""
+    """Dense layers, each followed by the activation and, where asked, by a layer norm.
+
+    With `skip` the inputs themselves are features too, after those of the last layer: a linear
+    model is then inside the family, whatever the penalty on the layers.
+    """
 
     weights: tuple[Float[Array, "..."], ...]
     biases: tuple[Float[Array, "..."], ...] | None
     activation: str = eqx.field(static=True)
     norm: bool = eqx.field(static=True)
+    skip: bool = eqx.field(static=True, default=False)
+    gpu_kernel: bool = eqx.field(static=True, default=False)
 
     def __init__(
         self,
@@ -282,6 +290,8 @@ class Dense(eqx.Module):
         norm: bool,
         key: PRNGKeyArray,
         uniform: bool = False,
+        skip: bool = False,
+        gpu_kernel: bool = False,
     ):
         if activation not in ACTIVATIONS:
             raise ValueError(f"unknown activation {activation!r}; choose from {list(ACTIVATIONS)}")
@@ -301,6 +311,8 @@ class Dense(eqx.Module):
         )
         self.activation = activation
         self.norm = norm
+        self.skip = skip
+        self.gpu_kernel = gpu_kernel
 
     def __call__(self, x: Float[Array, " D"]) -> Float[Array, " H"]:
         z = x
@@ -311,7 +323,7 @@ class Dense(eqx.Module):
             z = ACTIVATIONS[self.activation](z)
             if self.norm:
                 z = layer_norm(z)
-        return z
+        return jnp.concatenate([z, x]) if self.skip else z
 
     def read(
         self,
@@ -322,13 +334,13 @@ class Dense(eqx.Module):
         *,
         triangular: bool = False,
     ) -> tuple[Float[Array, "L N"], Float[Array, "S N"], Float[Array, "G N"]]:
-        """What `Columns.read` gives for these windows, without their columns where that pays."""
-        thin = len(self.weights) == 1 and self.biases is None
-        if thin and jax.default_backend() == "gpu":
-            # The kernel is written in an experimental part of JAX, which no CPU has to load.
+        """What `Columns.read` gives for these windows; on a GPU, where it can, as one kernel."""
+        thin = len(self.weights) == 1 and self.biases is None and not self.skip
+        if self.gpu_kernel and thin and jax.default_backend() == "gpu":
+            # The kernel uses an experimental part of JAX, which is loaded only where asked for.
             from scrollmt._fitting import fused
 
-            if fused.pays(x, linear, square, roots):
+            if fused.supports(x, linear, square, roots):
                 act, eps = ACTIVATIONS[self.activation], LAYER_NORM_EPS if self.norm else None
                 none = jnp.zeros((0, x.shape[0]), x.dtype)
                 return fused.lines(act, eps, x, self.weights[0], linear), none, none
@@ -342,11 +354,25 @@ class Dense(eqx.Module):
             if self.biases is not None:
                 a = a + self.biases[i][:, None]
             psi = Columns(ACTIVATIONS[self.activation](a), norm=self.norm)
-        return psi
+        if not self.skip:
+            return psi
+        # The inputs are not part of the layer norm, so the normalised layer is written out.
+        top = layer_norm(psi.z.T).T if self.norm else psi.z
+        return Columns(jnp.concatenate([top, x.T]), norm=False)
 
 
-def paper_backbone(name: str, in_size: int, key: PRNGKeyArray, *, uniform: bool = False) -> Dense:
-    """One of the paper's four: `relu`, `relu+ln`, `tanh`, `tanh+ln`."""
+def paper_backbone(
+    name: str,
+    in_size: int,
+    key: PRNGKeyArray,
+    *,
+    uniform: bool = False,
+    gpu_kernel: bool = False,
+) -> Dense:
+    """One of the paper's four: `relu`, `relu+ln`, `tanh`, `tanh+ln`.
+
+    With `gpu_kernel`, features of point heads are read by an experimental kernel on a CUDA device.
+    """
     if name not in PAPER_BACKBONES:
         raise ValueError(f"unknown paper backbone {name!r}; choose from {list(PAPER_BACKBONES)}")
     activation, _, norm = name.partition("+")
@@ -358,4 +384,5 @@ def paper_backbone(name: str, in_size: int, key: PRNGKeyArray, *, uniform: bool 
         norm=norm == "ln",
         key=key,
         uniform=uniform,
+        gpu_kernel=gpu_kernel,
     )

@@ -24,6 +24,7 @@ import pandas as pd
 from sklearn.base import clone
 
 from scrollmt._data.holdout import Ready
+from scrollmt._fitting import training
 from scrollmt._fitting.selection import Selection, joined
 from scrollmt.forecaster import Forecaster
 from scrollmt.objective import Data
@@ -48,7 +49,7 @@ class Backtest:
     models: dict[tuple[int, int], Forecaster]
 
     def by_origin(self) -> pd.DataFrame:
-        """Mean over the seeds of each origin: index (task, metric), one column an origin."""
+        """Mean over the seeds of each origin: index (task, metric), one column per origin."""
         means = self.table.groupby([*_KEYS, "origin"], sort=False)["value"].mean()
         return means.unstack("origin")
 
@@ -67,7 +68,7 @@ class Backtest:
         return difference.assign(ratio=difference["mean"] / difference["se"])
 
     def plot(self, metric: str = "nll", ax: Any = None) -> Any:
-        """One line a task over the origins, with the range of its seeds; returns the axes."""
+        """One line per task over the origins, with the range of its seeds; returns the axes."""
         chosen = self.table[self.table["metric"] == metric]
         if chosen.empty:
             raise ValueError(
@@ -102,7 +103,7 @@ def backtest(
     seeds: Sequence[int] | None = None,
     embargo: Embargo = "auto",
 ) -> Backtest:
-    """Refit ``model`` (it is not changed) at each origin, once a seed, and score the refits.
+    """Refit ``model`` (it is not changed) at each origin, once per seed, and score the refits.
 
     ``origins``: how many rolling origins, or splits of your own. ``seeds``: by default the
     model's own. ``embargo`` as in ``Windows.rolling_origins``; 0 is what the paper does. Quantile
@@ -150,13 +151,13 @@ def backtest(
 def _trained(
     model: Forecaster, ready: Sequence[Ready], seeds: Sequence[int]
 ) -> list[list[Selection]]:
-    """For each origin, one selection a seed."""
+    """For each origin, one selection per seed."""
     if len(ready) == 1 or get_preset(model.preset).schedule.batch_size is not None:
-        return [model._train(one.train, one.valid, seeds, one.nats) for one in ready]
+        return [training.held_out(model, one.train, one.valid, seeds, one.nats) for one in ready]
     nats = float(np.mean([one.nats for one in ready]))
     train = stacked([one.train for one in ready], len(seeds))
     valid = stacked([one.valid for one in ready], len(seeds))
-    flat = iter(model._train(train, valid, [*seeds] * len(ready), nats))
+    flat = iter(training.held_out(model, train, valid, [*seeds] * len(ready), nats))
     return [[next(flat) for _ in seeds] for _ in ready]
 
 
@@ -180,7 +181,7 @@ def stacked(parts: Sequence[Data], times: int = 1) -> Data:
 
 
 def _between_origins(values: pd.DataFrame) -> pd.DataFrame:
-    """Mean and standard error over the columns, one an origin."""
+    """Mean and standard error over the columns, one per origin."""
     origins = values.count(axis=1)
     se = values.std(axis=1, ddof=1) / np.sqrt(origins)
     return pd.DataFrame({"mean": values.mean(axis=1), "se": se, "origins": origins})

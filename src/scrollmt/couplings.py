@@ -13,8 +13,8 @@ $$\log m_n(y) = \sum_j \log m_n(y_j \mid y_{<j}).$$
 
 Given earlier labels, task $j$ is a Gaussian head as before: it consumes `(y, mean, var)` with the
 mean moved by what earlier labels say about $\varepsilon_{<j}$, the var raised by what they leave
-open of it, and its own noise $\sigma_j C_{jj}$. With $L_n L_n^\top = V_n$ and the surprises
-$z_n = L_n^{-1}(y_n - \text{mean}_n)$ of the labels before,
+open of it, and its own noise $\sigma_j C_{jj}$. With $L_n L_n^\top = V_n$ and the standardised
+residuals $z_n = L_n^{-1}(y_n - \text{mean}_n)$ of the labels before,
 
 $$\text{mean}_j + \sum_{k<j} L_{jk} z_k, \qquad
   \text{var}_j + \sigma_j^2 \sum_{i<j} C_{ji}^2 - \sum_{k<j} L_{jk}^2.$$
@@ -72,10 +72,10 @@ class Coupling(eqx.Module):
         factor = self.factor()
         sigma = [cast(Gaussian, read[name][0]).sigma_obs for name in self.names]
         reach = [sigma[j] * factor[j] for j in range(len(sigma))]
-        # Row by row the Cholesky factor of V_n, and the standardised surprise of each label. An
+        # Row by row the Cholesky factor of V_n, and the standardised residual of each label. An
         # unobserved label has neither, which leaves the factor of those that were observed.
         below: list[list[Array]] = []
-        surprise: list[Array] = []
+        residual: list[Array] = []
         out: dict[str, tuple[AbstractHead, Array, Array]] = {}
         for j, name in enumerate(self.names):
             head, mean, var = read[name]
@@ -83,14 +83,14 @@ class Coupling(eqx.Module):
             for k, earlier in enumerate(self.names[:j]):
                 left = jnp.sum(reach[j] * reach[k]) - _dot(row, below[k][:k])
                 row.append(jnp.where(weight[earlier] > 0, left / below[k][k], 0.0))
-            expected = mean + _dot(row, surprise)
+            expected = mean + _dot(row, residual)
             # What earlier labels have not explained of the shared noise; only rounding, as for
             # labels that all but repeat each other, can make it negative.
             shared = jnp.maximum(jnp.sum(reach[j][:j] ** 2) - _dot(row, row), 0.0)
             out[name] = (cast(Gaussian, head).scaled(factor[j, j]), expected, var + shared)
             sd = jnp.sqrt(reach[j][j] ** 2 + var + shared)
             below.append([*row, sd])
-            surprise.append(jnp.where(weight[name] > 0, (y[name] - expected) / sd, 0.0))
+            residual.append(jnp.where(weight[name] > 0, (y[name] - expected) / sd, 0.0))
         return out
 
     def law(

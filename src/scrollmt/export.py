@@ -4,14 +4,16 @@ r"""A fitted Forecaster as an ONNX graph, for places where there is no Python.
 
 The outputs of a task are named after it and are the arguments of its law:
 
-    Gaussian           a_mean, a_sd                                (N,)
-    Event, Ordinal     a_log_probs, a_probs                        (N, R)
-    Categorical        a_log_probs, a_probs                        (N, R)
-    Censored           a_latent_mean, a_latent_sd                  (N,)
+    Gaussian           a_mean, a_sd, (N,); a_means, a_sds, (N, M); a_weights, (M,)
+    Event, Ordinal     a_log_probs, a_probs, (N, R)
+    Categorical        a_log_probs, a_probs, (N, R)
+    Censored           as Gaussian, of the value behind: a_latent_mean, a_latent_sd, ...
     StudentT           a_latent_mean, a_latent_var, (N, M); a_scale_obs, a_df, (M,)
     Poisson, Count     a_latent_mean, a_latent_var, (N, M); a_dispersion, (M,)
 
-with M members; the others are mixed as `predict` does. X and all outputs are float64. Inputs are
+with M members. `mean` and `sd` are those of the mixture; its components `means`, `sds` and
+`weights` are there where M > 1. Class masses are mixed. A head of your own describes its outputs in
+`onnx_outputs`, as those of scrollmt do. X and all outputs are float64. Inputs are
 standardised and outputs brought to your units in float64, and what is between runs in the precision
 of the fit, as in `predict`. Bucket masses take the same way as in `_numerics.normal`, over Mills
 ratios: `1 + erf`, which ONNX offers, has no correct digit left in float32 from -5.5 sd on.
@@ -24,21 +26,21 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
+from scrollmt._data.scaling import Scales
 from scrollmt._io.atomic import refuse_existing, replacing
-from scrollmt._numerics.normal import LOG_SQRT_2PI, MILLS_CENTRE, mills_series, narrow_bucket
+from scrollmt._numerics.graph import Graph, Node, Value, concatenated
 from scrollmt.backbone import LAYER_NORM_EPS, Dense
 from scrollmt.beliefs import AbstractBelief
 from scrollmt.forecaster import Forecaster
-from scrollmt.heads import PROBIT_BASE_SCALE, AbstractProbit, Categorical
-from scrollmt.laws import LatentLaw, RealLaw
+from scrollmt.heads import AbstractHead
+from scrollmt.heads.exported import Exported
 
 try:
     import onnx
@@ -53,105 +55,7 @@ OPSET = 18
 _IR_VERSION = 8
 
 
-class _Graph:
-    """Nodes in the order in which they were asked for."""
-
-    def __init__(self) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: list[onnx.TensorProto] = []
-
-    def constant(self, value: Any, dtype: Any) -> _Value:
-        array = np.asarray(value, dtype)
-        name = f"constant_{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(array, name))
-        return _Value(self, name, array.dtype)
-
-    def apply(self, op: str, *inputs: _Value, dtype: Any = None, **attributes: Any) -> _Value:
-        name = f"{op}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, [i.name for i in inputs], [name], **attributes))
-        return _Value(self, name, np.dtype(inputs[-1].dtype if dtype is None else dtype))
-
-
-_Operand: TypeAlias = "_Value | float | np.ndarray"
-
-
-@dataclass(frozen=True)
-class _Value:
-    """A tensor of the graph; arithmetic on it adds nodes."""
-
-    graph: _Graph
-    name: str
-    dtype: np.dtype
-
-    def _with(self, op: str, other: _Operand, *, swap: bool = False) -> _Value:
-        value = other if isinstance(other, _Value) else self.graph.constant(other, self.dtype)
-        return self.graph.apply(op, *((value, self) if swap else (self, value)))
-
-    def __add__(self, other: _Operand) -> _Value:
-        return self._with("Add", other)
-
-    def __radd__(self, other: _Operand) -> _Value:
-        return self._with("Add", other, swap=True)
-
-    def __sub__(self, other: _Operand) -> _Value:
-        return self._with("Sub", other)
-
-    def __rsub__(self, other: _Operand) -> _Value:
-        return self._with("Sub", other, swap=True)
-
-    def __mul__(self, other: _Operand) -> _Value:
-        return self._with("Mul", other)
-
-    def __rmul__(self, other: _Operand) -> _Value:
-        return self._with("Mul", other, swap=True)
-
-    def __truediv__(self, other: _Operand) -> _Value:
-        return self._with("Div", other)
-
-    def __rtruediv__(self, other: _Operand) -> _Value:
-        return self._with("Div", other, swap=True)
-
-    def __matmul__(self, other: _Operand) -> _Value:
-        return self._with("MatMul", other)
-
-    def __lt__(self, other: _Operand) -> _Value:
-        return self._with("Less", other)
-
-    def __neg__(self) -> _Value:
-        return self.apply("Neg")
-
-    # NumPy would otherwise take a row of cutpoints apart and ask for each of them.
-    __array_ufunc__ = None
-
-    def apply(self, op: str, **attributes: Any) -> _Value:
-        return self.graph.apply(op, self, **attributes)
-
-    def cast(self, dtype: Any) -> _Value:
-        kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-        return self.graph.apply("Cast", self, dtype=dtype, to=kind)
-
-    def total(self, op: str = "ReduceSum", axis: int = -1, *, keepdims: bool = False) -> _Value:
-        axes = self.graph.constant([axis], np.int64)
-        return self.graph.apply(op, self, axes, dtype=self.dtype, keepdims=int(keepdims))
-
-    def column(self) -> _Value:
-        """(N,) as (N, 1)."""
-        return self.graph.apply(
-            "Unsqueeze", self, self.graph.constant([-1], np.int64), dtype=self.dtype
-        )
-
-
-def _where(condition: _Value, value: _Value, other: _Value) -> _Value:
-    return value.graph.apply("Where", condition, value, other)
-
-
-def _stack(values: Iterable[_Value]) -> _Value:
-    """Tensors of one shape along a new last axis."""
-    columns = [value.column() for value in values]
-    return columns[0].graph.apply("Concat", *columns, axis=-1)
-
-
-ACTIVATIONS: dict[str, Callable[[_Value], _Value]] = {
+ACTIVATIONS: dict[str, Callable[[Value], Value]] = {
     "relu": lambda z: z.apply("Relu"),
     "tanh": lambda z: z.apply("Tanh"),
     "silu": lambda z: z * z.apply("Sigmoid"),
@@ -162,7 +66,7 @@ ACTIVATIONS: dict[str, Callable[[_Value], _Value]] = {
 }
 
 
-def _features(backbone: Any, x: _Value) -> _Value:
+def _features(backbone: Any, x: Value) -> Value:
     """(N, D) to (N, H)."""
     if not isinstance(backbone, Dense):
         raise ValueError(
@@ -179,10 +83,10 @@ def _features(backbone: Any, x: _Value) -> _Value:
             centred = z - z.total("ReduceMean", keepdims=True)
             var = (centred * centred).total("ReduceMean", keepdims=True)
             z = centred / (var + LAYER_NORM_EPS).apply("Sqrt")
-    return z
+    return concatenated([z, x]) if backbone.skip else z
 
 
-def _line(belief: AbstractBelief, psi: _Value, name: str) -> tuple[_Value, _Value]:
+def _line(belief: AbstractBelief, psi: Value, name: str) -> tuple[Value, Value]:
     """Mean and variance of the latent line; a head of several lines has no variance."""
     if type(belief).line is not AbstractBelief.line:
         raise ValueError(
@@ -198,114 +102,21 @@ def _line(belief: AbstractBelief, psi: _Value, name: str) -> tuple[_Value, _Valu
     return mean, var
 
 
-def _mills_ratio(x: _Value) -> _Value:
-    """`numerics.mills_ratio`: Clenshaw's recurrence over the same series."""
-    coefficients = mills_series(x.dtype)
-    t = 1.0 - 2.0 * MILLS_CENTRE / (x + MILLS_CENTRE)
-    twice_t = 2.0 * t
-    ahead, here = 0.0 * t, 0.0 * t + coefficients[-1]
-    for c in coefficients[-2:0:-1]:
-        here, ahead = twice_t * here - ahead + c, here
-    return (t * here - ahead + coefficients[0]) / (1.0 + x)
-
-
-def _log_bucket_mass(lo: _Value, hi: _Value) -> _Value:
-    """`numerics.log_bucket_mass`, for buckets with at least one finite edge."""
-    flip = -lo < hi
-    x1, x2 = _where(flip, lo, -hi), _where(flip, hi, -lo)
-    width = x2 - x1
-    decay = (-0.5 * width * (x2 + x1)).apply("Exp")
-    m1, m2 = _mills_ratio(x1.apply("Abs")), _mills_ratio(x2)
-    log_density = -0.5 * x1 * x1 - LOG_SQRT_2PI
-    tail = log_density + (m1 - decay * m2).apply("Log")
-    outside = log_density.apply("Exp") * (m1 + decay * m2)
-    straddle = (1.0 - outside).apply("Log")
-    mid = 0.5 * (x1 + x2)
-    series = width * (1.0 + (mid * mid - 1.0) * width * width / 24.0)
-    narrow = series.apply("Log") - 0.5 * mid * mid - LOG_SQRT_2PI
-    longest = x2.graph.apply("Max", x2, x2.graph.constant(1.0, x2.dtype))
-    wide = _where(x1 < 0.0, straddle, tail)
-    return _where(width * longest < narrow_bucket(x2.dtype), narrow, wide)
-
-
-@dataclass(frozen=True)
-class _Said:
-    """What one member says about a task: its head, the latent line and the units."""
-
-    head: Any
-    mean: _Value
-    var: _Value
-    offset: float | None
-    scale: float
-
-    def law_at_zero(self) -> Any:
-        """The law of a line at zero without variance: what the head alone adds."""
-        zero = np.zeros(1)
-        if self.offset is None:
-            return self.head.law(zero, zero)
-        return self.head.rescaled_law(zero, zero, self.offset, self.scale)
-
-    def line(self) -> tuple[_Value, _Value]:
-        """The latent line in the user's units, but for what the head adds."""
-        return self.scale * self.mean.cast(np.float64), self.scale**2 * self.var.cast(np.float64)
-
-
-def _moments(said: Sequence[_Said], noise: Sequence[RealLaw]) -> tuple[_Value, _Value]:
-    """Mean and sd of Gaussian laws, mixed as `GaussianLaw._mix` does."""
-    lines = [
-        (mean + law.mean, var + law.var)
-        for (mean, var), law in zip((s.line() for s in said), noise, strict=True)
-    ]
-    means, variances = (_stack(column) for column in zip(*lines, strict=True))
-    centre = means.total("ReduceMean")
-    apart = means - centre.column()
-    var = variances.total("ReduceMean") + (apart * apart).total("ReduceMean")
-    return centre, var.apply("Sqrt")
-
-
-def _log_probs(said: _Said) -> _Value:
-    """(N, R) log masses of a member's classes."""
-    head = said.head
-    if isinstance(head, Categorical):
-        return said.mean.apply("LogSoftmax", axis=-1).cast(np.float64)
-    scale = (said.var + PROBIT_BASE_SCALE**2).apply("Sqrt").column()
-    edges = np.pad(np.asarray(head.cutpoints), 1, constant_values=(-np.inf, np.inf))
-    lo, hi = ((side - said.mean.column()) / scale for side in (edges[:-1], edges[1:]))
-    return _log_bucket_mass(lo, hi).cast(np.float64)
-
-
-def _outputs(name: str, said: Sequence[_Said]) -> dict[str, _Value]:
-    """The arguments of the mixed law of a task."""
-    graph = said[0].mean.graph
-    if isinstance(said[0].head, AbstractProbit | Categorical):
-        # (N, R, M); the masses of members are averaged.
-        tables = _stack(_log_probs(one) for one in said)
-        log_probs = tables.total("ReduceLogSumExp") - math.log(len(said))
-        return {"log_probs": log_probs, "probs": log_probs.apply("Exp")}
-    laws = [one.law_at_zero() for one in said]
-    real = [law for law in laws if isinstance(law, RealLaw)]
-    if real and all(law.normal for law in real):
-        return dict(zip(("mean", "sd"), _moments(said, real), strict=True))
-    behind = [law.latent_normal for law in real if law.latent_normal is not None]
-    if behind:
-        return dict(zip(("latent_mean", "latent_sd"), _moments(said, behind), strict=True))
-    latent = [law for law in real if isinstance(law, LatentLaw)]
-    if not latent:
+def _exported(name: str, head: AbstractHead, mean: Value, var: Value, scales: Scales) -> Exported:
+    """What a head writes of its law, given the latent line of one member."""
+    kinds = type(head).__mro__
+    described = next(at for at, kind in enumerate(kinds) if "onnx_outputs" in vars(kind))
+    # A subclass with another likelihood would be written as the class that it comes from.
+    inherited = any("log_predictive" in vars(kind) for kind in kinds[:described])
+    units = scales.offset.get(name, 0.0), scales.scale.get(name, 1.0)
+    found = None if inherited else head.onnx_outputs(mean, var, *units)
+    if found is None:
         raise ValueError(
-            f"task {name!r}: {said[0].head!r} has a {type(laws[0]).__name__}, whose parameters "
-            "have no ONNX form; leave the task out"
+            f"task {name!r}: {head!r} does not say how its law is written as ONNX; give "
+            f"{type(head).__name__} a method onnx_outputs(mean, var, offset, scale), or leave the "
+            "task out"
         )
-    lines = [
-        (mean + law.latent_mean[:, 0], var)
-        for (mean, var), law in zip((s.line() for s in said), latent, strict=True)
-    ]
-    means, variances = (_stack(column) for column in zip(*lines, strict=True))
-    noise = (np.concatenate(each) for each in zip(*(law.noise for law in latent), strict=True))
-    kept = {
-        name: graph.constant(value, float).apply("Identity")
-        for name, value in zip(latent[0].learned, noise, strict=True)
-    }
-    return {"latent_mean": means, "latent_var": variances, **kept}
+    return found
 
 
 def to_onnx(model: Forecaster) -> onnx.ModelProto:
@@ -316,11 +127,11 @@ def to_onnx(model: Forecaster) -> onnx.ModelProto:
     your own are written from their `rows`.
     """
     model._check_fitted()
-    graph, scales = _Graph(), model.scales_
+    graph, scales = Graph(), model.scales_
     # A column that was constant in the fit is ignored, and does not become 0 / 0.
     sd = np.where(scales.x_sd > 0, scales.x_sd, np.inf)
-    x = (_Value(graph, "X", np.dtype(np.float64)) - scales.x_mean) / sd
-    said: dict[str, list[_Said]] = {name: [] for name in model.tasks_}
+    x = (Value(graph, "X", np.dtype(np.float64)) - scales.x_mean) / sd
+    said: dict[str, list[Exported]] = {name: [] for name in model.tasks_}
     for number, member in enumerate(model.members_):
         names = [name for name in said if number in model.committee_[name]]
         if not names:
@@ -329,9 +140,20 @@ def to_onnx(model: Forecaster) -> onnx.ModelProto:
         for name in names:
             task = member.tasks[name]
             mean, var = _line(task.belief, psi, name)
-            units = scales.offset.get(name), scales.scale.get(name, 1.0)
-            said[name].append(_Said(task.head, mean, var, *units))
-    return _written(model, graph, {name: _outputs(name, one) for name, one in said.items()})
+            said[name].append(_exported(name, task.head, mean, var, scales))
+    outputs = {
+        name: type(one[0]).mixed(one, _weights(model, name), moments=model.moments_)
+        for name, one in said.items()
+    }
+    return _written(model, graph, outputs)
+
+
+def _weights(model: Forecaster, name: str) -> np.ndarray:
+    """The weights of a task's members in the order of their numbers."""
+    numbers = np.asarray(model.committee_[name])
+    if model.weights_ is None:
+        return np.full(len(numbers), 1.0 / len(numbers))
+    return np.asarray(model.weights_[name])[np.argsort(numbers)]
 
 
 def write_onnx(model: Forecaster, path: str | os.PathLike[str], *, force: bool = False) -> Path:
@@ -343,8 +165,16 @@ def write_onnx(model: Forecaster, path: str | os.PathLike[str], *, force: bool =
     return target
 
 
+def _node(node: Node) -> onnx.NodeProto:
+    attributes: dict[str, Any] = {
+        key: helper.np_dtype_to_tensor_dtype(value) if key == "to" else value
+        for key, value in node.attributes.items()
+    }
+    return helper.make_node(node.op, node.inputs, [node.output], **attributes)
+
+
 def _written(
-    model: Forecaster, graph: _Graph, tasks: dict[str, dict[str, _Value]]
+    model: Forecaster, graph: Graph, tasks: dict[str, dict[str, Value]]
 ) -> onnx.ModelProto:
     """The graph with its inputs and outputs named, checked, and with the shapes filled in."""
     double = onnx.TensorProto.DOUBLE
@@ -352,11 +182,11 @@ def _written(
     named = [helper.make_node("Identity", [v.name], [name]) for name, v in results.items()]
     proto = helper.make_model(
         helper.make_graph(
-            [*graph.nodes, *named],
+            [*map(_node, graph.nodes), *named],
             "scrollmt",
             [helper.make_tensor_value_info("X", double, ["N", model.n_features_in_])],
             [helper.make_tensor_value_info(name, double, None) for name in results],
-            initializer=graph.constants,
+            initializer=[numpy_helper.from_array(a, name) for name, a in graph.constants.items()],
         ),
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=_IR_VERSION,

@@ -5,8 +5,8 @@
 and moves every run by the same compiled program. A run ends when its budget is spent,
 when its score has not improved for `patience` evaluations, or when a value stops being
 finite; its best-scoring parameters are always finite and are what is returned. Between
-calls of the program, runs that have ended leave the batch as soon as the half that is left
-pays for another compilation.
+calls of the program, runs that have ended leave the batch as soon as the time that a batch of
+half the size saves is longer than its compilation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Key
 
-from scrollmt._fitting.memory import cut, live_bytes, make_room, pays
+from scrollmt._fitting.memory import clear_jit_cache, cut, live_bytes, worth_compiling
+from scrollmt._fitting.outcome import Fits, together
 from scrollmt._fitting.step import (
     INTERRUPTED,
     RUNNING,
@@ -65,44 +66,6 @@ __all__ = [
 
 Progress = Callable[[int, int, np.ndarray], None]
 _PROGRESS_UPDATES = 25
-
-
-@dataclass(frozen=True)
-class Fits:
-    """The outcome of a batch of runs; every array has the run axis first.
-
-    Where the score is a vector, models, best scores and best steps have an axis of its criteria
-    second; the history shows the last of them.
-    """
-
-    models: Tree
-    best_score: np.ndarray
-    best_step: np.ndarray
-    steps: np.ndarray
-    stop_reason: tuple[str, ...]
-    history: dict[str, np.ndarray]
-
-    def __len__(self) -> int:
-        return len(self.best_score)
-
-    @property
-    def interrupted(self) -> bool:
-        return "interrupted" in self.stop_reason
-
-    def first(self, runs: int) -> Fits:
-        """The outcome of the first few runs alone."""
-        return Fits(
-            models=jax.tree.map(lambda a: a[:runs] if eqx.is_array(a) else a, self.models),
-            best_score=self.best_score[:runs],
-            best_step=self.best_step[:runs],
-            steps=self.steps[:runs],
-            stop_reason=self.stop_reason[:runs],
-            history={name: values[:runs] for name, values in self.history.items()},
-        )
-
-    def model(self, *place: int) -> Tree:
-        """The best model of one run, or of one run by one criterion."""
-        return jax.tree.map(lambda a: a[place] if eqx.is_array(a) else a, self.models)
 
 
 def stack(models: list[Tree]) -> Tree:
@@ -146,12 +109,13 @@ def _replicated(tree: Any, data: Data) -> Any:
 def _run_bytes(program: Program, structure: Any, *leaves: jax.ShapeDtypeStruct) -> int:
     """An estimate of the memory that one run takes, from the shapes of what it reads.
 
-    Remembered, because it traces a step and a batch asks for it after every few rounds.
+    Cached, because it traces a step and a batch needs it after every few rounds.
     """
     fixed, train, valid, hyper = jax.tree.unflatten(structure, leaves)
     flat = program.flat_like()
     key = jax.eval_shape(lambda: jax.random.key(0))
-    return 6 * flat.size * flat.dtype.itemsize + max(
+    size: int = flat.size * flat.dtype.itemsize
+    return 6 * size + max(
         live_bytes(program.slope, flat, fixed, train, hyper, key),
         live_bytes(program.value, flat, fixed, valid),
     )
@@ -186,7 +150,8 @@ class Batch:
     @property
     def windows(self) -> int:
         """How many windows all runs hold in one step."""
-        return len(self) * ((self.program.batch or self.program.windows) + len(self.valid))
+        judged = self.hyper["valid_rows"].shape[1] if self.program.folds else len(self.valid)
+        return len(self) * ((self.program.batch or self.program.windows) + judged)
 
     def run_bytes(self) -> int:
         """An estimate of the memory that one run takes."""
@@ -202,7 +167,8 @@ class Batch:
         valid = _with_run_axis(self.valid)
         train = _with_run_axis(self.train) if isinstance(self.train, Data) else valid
         rows = program.batch or program.windows
-        shapes = (one(self.fixed), one(train, rows), one(valid), one(self.hyper))
+        judged = self.hyper["valid_rows"].shape[1] if program.folds else None
+        shapes = (one(self.fixed), one(train, rows), one(valid, judged), one(self.hyper))
         leaves, structure = jax.tree.flatten(shapes)
         return _run_bytes(program, structure, *leaves)
 
@@ -224,7 +190,7 @@ def _train(batch: Batch, progress: Progress | None, skip: bool) -> Fits:
     """Advance all runs of a batch to their ends, or until an interrupt."""
     program = batch.program
     everyone = start(program, batch.params, batch.fixed, batch.valid, batch.hyper, batch.keys)
-    # The runs that still move, and where these stand among all.
+    # The runs that have not ended, and their places in the whole batch.
     moving, places, runs = batch, np.arange(len(batch)), everyone
     feed = None if isinstance(batch.train, Data) else program.feed(batch.train, batch.keys[0])
     blocks: list[np.ndarray] = []
@@ -251,7 +217,7 @@ def _train(batch: Batch, progress: Progress | None, skip: bool) -> Fits:
 
 
 def _survivors(batch: Batch, runs: Run) -> np.ndarray | None:
-    """Which runs make up a batch of half the size, a quarter or less, if leaving pays.
+    """Which runs make up a batch of half the size, a quarter or less, if that is worth compiling.
 
     Runs that have ended fill the places that are left, so that few sizes are ever compiled.
     """
@@ -263,7 +229,7 @@ def _survivors(batch: Batch, runs: Run) -> np.ndarray | None:
     if size == len(batch) or not running.size:
         return None
     steps_left = batch.program.schedule.steps - int(np.asarray(runs.step)[running].min())
-    if not pays((len(batch) - size) * steps_left * batch.run_bytes()):
+    if not worth_compiling((len(batch) - size) * steps_left * batch.run_bytes()):
         return None
     ended = np.flatnonzero(status != RUNNING)
     return np.sort(np.concatenate([running, ended[: size - len(running)]]))
@@ -272,30 +238,8 @@ def _survivors(batch: Batch, runs: Run) -> np.ndarray | None:
 def _settled(everyone: Run, places: np.ndarray, runs: Run) -> Run:
     if len(places) == len(everyone.status):
         return runs
-    return jax.tree.map(lambda a, b: a.at[places].set(b), everyone, runs)
-
-
-def _together(parts: list[Fits]) -> Fits:
-    """The outcomes of the parts of a batch as one; shorter histories end in NaN."""
-    length = max(p.history["validation"].shape[1] for p in parts)
-
-    def padded(a: np.ndarray) -> np.ndarray:
-        return np.pad(a, ((0, 0), (0, length - a.shape[1])), constant_values=np.nan)
-
-    return Fits(
-        models=jax.tree.map(
-            lambda *a: jnp.concatenate(a) if eqx.is_array(a[0]) else a[0],
-            *(p.models for p in parts),
-        ),
-        best_score=np.concatenate([p.best_score for p in parts]),
-        best_step=np.concatenate([p.best_step for p in parts]),
-        steps=np.concatenate([p.steps for p in parts]),
-        stop_reason=tuple(reason for p in parts for reason in p.stop_reason),
-        history={
-            name: np.concatenate([padded(p.history[name]) for p in parts])
-            for name in parts[0].history
-        },
-    )
+    settled: Run = jax.tree.map(lambda a, b: a.at[places].set(b), everyone, runs)
+    return settled
 
 
 def _check_optimizer(optimizer: Any, schedule: Schedule) -> None:
@@ -316,7 +260,7 @@ def _check_optimizer(optimizer: Any, schedule: Schedule) -> None:
 def fit(
     models: Tree,
     train: Data | Stream,
-    valid: Data,
+    valid: Data | None,
     *,
     objective: Objective,
     hyper: Hyper,
@@ -340,7 +284,9 @@ def fit(
     take more than `memory_budget` bytes is cut into equal parts that are trained one after
     the other; by default that is half of the device's memory, and on a CPU what its caches
     hold, where runs do not share a stream. With `hyper["keep_at"]` the score is ignored: each
-    run, or each of its criteria, keeps the parameters of that step.
+    run, or each of its criteria, keeps the parameters of that step. With `valid=None` all runs
+    share the windows of `train`: run b trains on the rows `hyper["train_rows"][b]` and is scored
+    on the rows `hyper["valid_rows"][b]`, as the folds of a cross-validation are.
 
     `optimizer` takes the place of Adam: an `optax.GradientTransformation`, which is used as it is
     and has its own learning rate, or a function such as `optax.lion` that makes one from a
@@ -355,11 +301,19 @@ def fit(
     every step.
     """
     streamed = not isinstance(train, Data)
+    folds = valid is None
+    if valid is None:
+        if not isinstance(train, Data) or not {"train_rows", "valid_rows"} <= set(hyper):
+            raise ValueError(
+                "fit: valid=None needs windows in memory and the rows of every run, "
+                'hyper["train_rows"] and hyper["valid_rows"]'
+            )
+        valid = train
     if streamed and schedule.batch_size is None:
         raise ValueError("a stream of windows is trained on minibatches: set Schedule.batch_size")
     if optimizer is not None:
         _check_optimizer(optimizer, schedule)
-    make_room()
+    clear_jit_cache()
     wanted = eqx.is_inexact_array if trainable is None else trainable(models)
     params, frozen = eqx.partition(models, wanted)
     fixed, static = eqx.partition(frozen, eqx.is_array)
@@ -371,8 +325,9 @@ def fit(
         score,
         schedule,
         rounds=1 if streamed else max(1, rounds),
-        windows=len(train),
+        windows=hyper["train_rows"].shape[1] if folds else len(train),
         streamed=streamed,
+        folds=folds,
         replay="keep_at" in hyper,
         optimizer=optimizer,
         combine=combine,
@@ -389,4 +344,4 @@ def fit(
             interrupted = any(part.interrupted for part in parts)
             parts.append(_train(batch.take(places), progress, skip=interrupted))
     # The last part was filled up to the size of the others with runs it repeats.
-    return _together(parts).first(len(batch))
+    return together(parts).first(len(batch))

@@ -20,17 +20,15 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 import pandas as pd
 from sklearn.exceptions import NotFittedError
 
 from scrollmt import agreement
 from scrollmt._data import holdout, reading
-from scrollmt._fitting import members
+from scrollmt._fitting import members, training
 from scrollmt._fitting.batches import Factory
-from scrollmt._fitting.progress import ProgressLine
-from scrollmt._fitting.selection import Selection, joined, train
+from scrollmt._fitting.selection import Selection, joined
 from scrollmt._io import settings, store
 from scrollmt._io.sklearn import AbstractEstimator
 from scrollmt._scoring import evaluation, judging
@@ -40,7 +38,6 @@ from scrollmt.couplings import read_groups
 from scrollmt.heads import AbstractHead
 from scrollmt.laws.joint import Laws
 from scrollmt.model import Backbone
-from scrollmt.objective import Data
 from scrollmt.presets import Preset, get_preset
 from scrollmt.windows import Recipe, Windows
 from scrollmt.windows.answers import Forecast
@@ -72,13 +69,16 @@ class Forecaster(AbstractEstimator):
         of an ensemble then has starting weights of its own. `windowed` reads windows as (T, C).
     optimizer : "adam", an Optax optimiser, or a function from a learning-rate schedule to one
         A function such as `optax.lion` gets the preset's learning rate. See `fit.fit`; not saved.
-    validation : float, (X, Y), (X, Y, sample_weight) or Windows
-        The share that is held out, or data of your own. Of `Windows` the newest are held out,
-        behind an embargo; of plain rows a random share, so for a time series give your own.
+    validation : int, float, (X, Y), (X, Y, sample_weight), Windows or None
+        A number of folds: every row trains, and every row judges the runs that did not train on
+        it. Of `Windows` the folds are blocks of time with an embargo; of plain rows they are
+        random, so for a time series give `Windows` or data of your own. A share between 0 and 1
+        is held out instead, of `Windows` the newest. None leaves it to the preset: five folds,
+        or a fifth held out for "paper".
     refit : bool
-        After validation has chosen, train the chosen runs again on all rows, the validation part
-        included, for the number of steps that was best. `validation_nll_` stays that of the runs
-        without it.
+        After a held-out part has chosen, train the chosen runs again on all rows, for the number of
+        steps that was best. `validation_nll_` stays that of the runs without it. With folds every
+        row trains already, and it has no effect.
     seed : int
         Drives the split and the starting values. JAX's precision at the time of `fit` is that
         of the model, then and ever after.
@@ -100,6 +100,8 @@ class Forecaster(AbstractEstimator):
         The fitted models, in standardised units; `model_` has the lowest validation NLL.
     committee_ : mapping of name to indices
         Which members are selected for a task; their laws are mixed.
+    weights_ : mapping of name to weights, or None
+        How the members in `committee_` are weighed; None is equally.
     scales_ : Scales
         Means and standard deviations of the training part, which lead to standardised units.
     candidates_ : DataFrame
@@ -108,7 +110,8 @@ class Forecaster(AbstractEstimator):
         The objective and the validation NLL of the chosen run.
     validation_nll_ : float
         Of the mixed laws, added over tasks, in the user's units; here and in `candidates_` a
-        coupled task is scored given the coupled ones before it.
+        coupled task is scored given the coupled ones before it. With folds, each label is
+        scored by the runs that did not train on it.
     stop_reason_ : "steps", "patience", "nonfinite" or "interrupted"
         Why the chosen run ended.
     references_ : mapping of name to Reference
@@ -146,7 +149,7 @@ class Forecaster(AbstractEstimator):
         joint: Any = None,
         backbone: str | Backbone | Factory = "select",
         optimizer: Any = "adam",
-        validation: Any = 0.2,
+        validation: Any = None,
         refit: bool = False,
         seed: int = 0,
         ensemble: int = 1,
@@ -187,24 +190,17 @@ class Forecaster(AbstractEstimator):
         seeds = self._seeds()
         settings.warn_of_shared_start(self.backbone, len(seeds))
         ready = self._ready(X, Y, sample_weight)
-        everything = ready.everything if self.refit else None
-        selections = self._train(ready.train, ready.valid, seeds, ready.nats, everything)
-        return self._settle(ready, joined(selections, seeds))
-
-    def _settings(self) -> tuple[dict[str, AbstractHead], Preset, Backbone | Factory | None]:
-        """Heads, preset and a backbone of the user's own, in JAX's current precision."""
-        heads = {name: holdout.in_current_precision(head) for name, head in self._heads().items()}
-        preset = get_preset(self.preset).with_schedule(self.steps, self.patience)
-        if isinstance(self.backbone, str):
-            return heads, preset.with_backbone(self.backbone), None
-        return heads, preset, holdout.in_current_precision(self.backbone)
+        return self._settle(ready, joined(training.trained(self, ready, seeds), seeds))
 
     def _ready(self, X: Any, Y: Any, sample_weight: Any) -> holdout.Ready:
         """The training and the validation part, read and checked."""
-        heads, preset, _ = self._settings()
+        heads, preset, _ = training.settings_of(self)
+        validation = self.validation
+        if validation is None:
+            validation = preset.folds or holdout.HELD_OUT_SHARE
         return holdout.ready(
             (X, Y, sample_weight),
-            self.validation,
+            validation,
             heads,
             joint=read_groups(self.joint, heads),
             seed=self.seed,
@@ -213,40 +209,14 @@ class Forecaster(AbstractEstimator):
             columns=columns_of(self.backbone),
         )
 
-    def _train(
-        self,
-        fitted: Data,
-        judged: Data,
-        seeds: Sequence[int],
-        nats: float,
-        everything: Data | None = None,
-    ) -> list[Selection]:
-        """One selection a seed; data with a leading axis holds one part for each of them."""
-        heads, preset, backbone = self._settings()
-        progress = ProgressLine(self.verbose, nats)
-        try:
-            return train(
-                preset,
-                heads,
-                belief=self.belief,
-                joint=read_groups(self.joint, heads),
-                train=fitted,
-                valid=judged,
-                keys=[jax.random.key(seed) for seed in seeds],
-                backbone=backbone,
-                optimizer=settings.read_optimizer(self.optimizer),
-                everything=everything,
-                report=progress,
-            )
-        finally:
-            progress.close()
-
     def _settle(self, ready: holdout.Ready, chosen: Selection) -> Forecaster:
         """Take over what was learned."""
         history = chosen.history.astype({c: float for c in chosen.history if c != "step"})
         self.tasks_ = self._heads()
         self.members_ = chosen.members
         self.committee_ = chosen.committee
+        self.weights_ = chosen.weights
+        self.moments_ = get_preset(self.preset).moments
         self.model_ = chosen.members[chosen.lead]
         self.scales_ = ready.scales
         self.candidates_ = ready.in_user_units(chosen.table)
@@ -258,11 +228,16 @@ class Forecaster(AbstractEstimator):
             self.feature_names_in_ = np.asarray(ready.names, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-        x = self.scales_.inputs(ready.judged.x)
-        laws = members.laws(self.tasks_, chosen.validated, self.committee_, self.scales_, x)
-        self.validation_nll_ = judging.total_nll(ready.judged, laws)
         self.references_ = ready.references
-        judging.warn_of_outliers(self, ready, laws)
+        if chosen.out_of_fold is not None:
+            scores = judging.out_of_fold(ready, chosen.out_of_fold)
+            self.validation_nll_ = -judging.summed(ready.judged, scores)
+        else:
+            x = self.scales_.inputs(ready.judged.x)
+            laws = members.laws(self.tasks_, chosen.validated, self._mixing(), self.scales_, x)
+            self.validation_nll_ = judging.total_nll(ready.judged, laws)
+            scores = {name: law.log_prob(ready.judged.labels[name]) for name, law in laws.items()}
+        judging.warn_of_outliers(self, ready, scores)
         if chosen.interrupted:
             # The best so far is in place and usable; the interrupt still reaches the caller.
             raise KeyboardInterrupt("fit interrupted; the best model so far is kept")
@@ -380,8 +355,11 @@ class Forecaster(AbstractEstimator):
         values, names = self._read(X)
         return self.scales_.inputs(values, names=names)
 
+    def _mixing(self) -> members.Mixing:
+        return members.Mixing(self.committee_, self.weights_, self.moments_)
+
     def _laws(self, x: np.ndarray) -> Laws:
-        return members.laws(self.tasks_, self.members_, self.committee_, self.scales_, x)
+        return members.laws(self.tasks_, self.members_, self._mixing(), self.scales_, x)
 
 
 def load(
@@ -397,4 +375,5 @@ def load(
     beliefs, `backbone` a backbone as for the fit, `heads` (by task) heads that hold functions.
     Validation windows of your own are not stored: set `validation` before you fit it anew.
     """
-    return store.load_estimator(Forecaster, path, backbone, heads, custom)
+    model: Forecaster = store.load_estimator(Forecaster, path, backbone, heads, custom)
+    return model

@@ -15,7 +15,7 @@ from __future__ import annotations
 import abc
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, final
 
@@ -30,7 +30,7 @@ from scrollmt.transforms import Transform, Transformable
 UNKNOWN = ("error", "ignore")
 
 # (number of the part within its period, length of the period)
-_CALENDAR = {
+_CALENDAR: dict[str, tuple[Callable[[pd.DatetimeIndex], Any], float]] = {
     "hour": (lambda t: t.hour + t.minute / 60, 24.0),
     "weekday": (lambda t: t.day_of_week, 7.0),
     "month": (lambda t: t.month, 12.0),
@@ -341,7 +341,7 @@ class Calendar(Input):
         waves = []
         for part in self.parts:
             number, period = _CALENDAR[part]
-            angle = 2 * np.pi * np.asarray(number(times), dtype=float) / period
+            angle = 2 * np.pi * np.asarray(number(times), dtype=np.float64) / period
             waves += [np.sin(angle), np.cos(angle)]
         return np.stack(waves, axis=1)
 

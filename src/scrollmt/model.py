@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import abc
 import functools
+import math
 import zlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -21,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key, PRNGKeyArray
 
+from scrollmt._numerics.normal import LOG_SQRT_2PI
 from scrollmt.adapters import mapped
 from scrollmt.backbone import Columns, Dense
 from scrollmt.beliefs import (
@@ -38,12 +41,30 @@ from scrollmt.heads import AbstractHead, Gaussian
 Backbone = Callable[[Float[Array, " D"]], Float[Array, " H"]]
 
 
+@dataclass(frozen=True)
+class PrecisionPrior:
+    r"""A prior of a task's own prior precision: $\log\alpha \sim \mathcal{N}(\text{mean},
+    \text{sd}^2)$."""
+
+    mean: float
+    sd: float
+
+    def energy(self, log_precision: Float[Array, ""]) -> Float[Array, ""]:
+        r"""$-\log\mathcal{N}(\log\alpha;\, \text{mean}, \text{sd}^2)$."""
+        z = (log_precision - self.mean) / self.sd
+        return LOG_SQRT_2PI + math.log(self.sd) + 0.5 * z * z
+
+
 class Task(eqx.Module):
-    """One observable: its likelihood, its belief and its prior precision."""
+    """One observable: its likelihood, its belief and its prior precision.
+
+    Without a `precision_prior` the objective has no term for the prior precision alone.
+    """
 
     head: AbstractHead
     belief: AbstractBelief
     log_prior_precision: Float[Array, ""]
+    precision_prior: PrecisionPrior | None = eqx.field(static=True, default=None)
 
     @property
     def prior_precision(self) -> Float[Array, ""]:
@@ -135,28 +156,42 @@ def build(
     belief: Choices,
     key: PRNGKeyArray,
     cov_floor: float,
-    prior_precision: float = 1.0,
+    prior_precision: float | None = None,
     joint: Any = None,
     start: Start = NARROW,
 ) -> Model:
-    """A model at its starting values: heads as given, beliefs at `start`.
+    """A model at its starting values: heads as given, beliefs and prior precisions at `start`.
+
+    A given `prior_precision` takes the place of that of `start`.
 
     `belief` is a name, a belief class, one with options (`LowRank.of(rank=8)`), or a mapping of
     these by task.
     The noise of the Gaussian tasks named by `joint`, one group or several, may be correlated.
     """
     makers = read_beliefs(belief, heads)
+    if prior_precision is not None:
+        start = replace(start, prior_precision=prior_precision)
+    log_precision = jnp.log(jnp.asarray(start.prior_precision, dtype=float))
+    prior = None
+    if start.precision_sd is not None:
+        prior = PrecisionPrior(math.log(start.prior_precision), start.precision_sd)
     tasks = {}
     for (name, head), k in zip(
         sorted(heads.items()), jax.random.split(key, len(heads)), strict=True
     ):
-        if head.rows > 1 and not issubclass(makers[name].kind, Point):
+        if head.point_only and not issubclass(makers[name].kind, Point):
             raise ValueError(
                 f"task {name!r}: {head!r} has no closed form under a belief; "
                 "use Ordinal(R), or belief='none'"
             )
         begun = makers[name](features, k, rows=head.rows, cov_floor=cov_floor, start=start)
-        tasks[name] = Task(head, begun, jnp.log(jnp.asarray(prior_precision, dtype=float)))
+        wanted = (features,) if head.rows == 1 else (head.rows, features)
+        if begun.mu.shape != wanted:
+            raise ValueError(
+                f"task {name!r}: {head!r} reads a mean of shape {wanted}, and {makers[name]!r} "
+                f"made one of shape {begun.mu.shape}; its init must take rows={head.rows}"
+            )
+        tasks[name] = Task(head, begun, log_precision, prior)
     return Model(backbone, tasks, tuple(map(Coupling, read_groups(joint, heads))))
 
 
@@ -176,10 +211,14 @@ def rescale_task(model: Model, name: str, factor: float, *, scale_floor: bool = 
         raise ValueError(
             f"task {name!r} is {task.head!r}: only a Gaussian task has units to rescale"
         )
+    prior = task.precision_prior
+    if prior is not None:
+        prior = replace(prior, mean=prior.mean - 2.0 * math.log(factor))
     mapped = Task(
         task.head.scaled(factor),
         task.belief.scaled(factor, scale_floor=scale_floor),
         task.log_prior_precision - 2.0 * jnp.log(factor),
+        prior,
     )
     # A correlation has no units, so the couplings stay as they are.
     return Model(model.backbone, {**model.tasks, name: mapped}, model.couplings)

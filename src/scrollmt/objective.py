@@ -7,7 +7,10 @@ $$F_\text{MT} = \sum_k \Bigl[-\sum_n w_{kn} \log m_{k,n}(y_n^{(k)})
 Terms stay elementwise until the last moment. A row's weight multiplies its data term; a
 missing label is a row with weight zero, so its term and its gradient vanish exactly.
 
-Tasks that are coupled by their noise share one joint term a row. By the chain rule it is a sum
+A task with a `precision_prior` has $-\log\mathcal{N}(\log\alpha_k;\, m_k, s_k^2)$ in its prior term
+too; the paper's objective has none.
+
+Tasks that are coupled by their noise share one joint term per row. By the chain rule it is a sum
 over those tasks, each scored given the observed labels of the coupled ones before it; their
 weights agree in every row, so that the weight is that of the row's joint term.
 """
@@ -37,7 +40,7 @@ else:
 class Data(eqx.Module):
     """Windows as the objective sees them: inputs, labels and weights by task.
 
-    NumPy arrays and memory maps are welcome; they reach a device when they are used.
+    NumPy arrays and memory maps are accepted; they are copied to a device when they are used.
     """
 
     x: Float[_Stored, "N D"]
@@ -45,10 +48,11 @@ class Data(eqx.Module):
     weight: dict[str, Float[_Stored, " N"]]
 
     def __len__(self) -> int:
-        return self.x.shape[-2]
+        return int(self.x.shape[-2])
 
     def take(self, rows: Array) -> Data:
-        return jax.tree.map(lambda leaf: leaf[rows], self)
+        taken: Data = jax.tree.map(lambda leaf: leaf[rows], self)
+        return taken
 
 
 def data_terms(model: AbstractModel, data: Data) -> dict[str, Float[Array, " N"]]:
@@ -76,7 +80,15 @@ def _filled(data: Data, name: str, head: AbstractHead) -> Array:
 
 
 def prior_term(task: Task) -> Float[Array, ""]:
-    return task.belief.overlap(task.prior_precision)
+    """The overlap of the belief with its prior, and the prior of the precision if there is one.
+
+    A belief without a prior term, the point estimate, leaves its precision without use: the term of
+    the precision then has its lowest value where the precision starts.
+    """
+    overlap = task.belief.overlap(task.prior_precision)
+    if task.precision_prior is None:
+        return overlap
+    return overlap + task.precision_prior.energy(task.log_prior_precision)
 
 
 def shared_cavity(model: AbstractModel, data: Data, name: str) -> Float[Array, ""]:
@@ -87,7 +99,7 @@ def shared_cavity(model: AbstractModel, data: Data, name: str) -> Float[Array, "
 def task_losses(
     model: AbstractModel, data: Data, *, data_scale: float | Array = 1.0
 ) -> dict[str, Float[Array, ""]]:
-    """The shared-cavity loss of every task by name, for a rule that treats tasks apart."""
+    """The shared-cavity loss of every task by name, for a rule that treats tasks differently."""
     return {
         name: data_scale * jnp.sum(terms) + prior_term(model.tasks[name])
         for name, terms in data_terms(model, data).items()
@@ -117,14 +129,16 @@ def composed_objective(
     model: AbstractModel, data: Data, hyper: dict[str, Any], data_scale: float | Array
 ) -> Float[Array, ""]:
     """The composed objective plus the penalty on the backbone, as `fit` takes it."""
-    free = composed(model, data, data_scale=data_scale)
-    return free + hyper["backbone_l2"] * backbone_penalty(model)
+    penalty: Array = hyper["backbone_l2"] * backbone_penalty(model)
+    return composed(model, data, data_scale=data_scale) + penalty
 
 
 def backbone_penalty(model: AbstractModel) -> Float[Array, ""]:
-    """Half the squared norm of the backbone's weight matrices; biases go free."""
+    """Half the squared norm of the backbone's weight matrices; biases have no penalty."""
     leaves = jax.tree.leaves(eqx.filter(model.backbone, eqx.is_inexact_array))
-    return 0.5 * sum((jnp.sum(w * w) for w in leaves if w.ndim >= 2), start=jnp.zeros(()))
+    squares: list[Array] = [jnp.sum(w * w) for w in leaves if w.ndim >= 2]
+    total = sum(squares, start=jnp.zeros(()))
+    return 0.5 * total
 
 
 def mean_nll(
@@ -138,7 +152,7 @@ def mean_nll(
     for name, terms in data_terms(model, data).items():
         weight = data.weight[name]
         counted = terms if bound is None else jnp.minimum(terms, bound * weight)
-        means[name] = jnp.sum(counted) / jnp.maximum(jnp.sum(weight), jnp.finfo(terms.dtype).tiny)
+        means[name] = jnp.sum(counted) / jnp.maximum(jnp.sum(weight), np.finfo(terms.dtype).tiny)
     return means
 
 

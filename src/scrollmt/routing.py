@@ -14,6 +14,7 @@ $1/\sigma_\text{obs}^2$. Features are `(N, H)`; rows of weight zero do not count
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Self
 
 import equinox as eqx
@@ -84,8 +85,8 @@ def log_evidence(
     noise = jnp.sum(weight * (LOG_SQRT_2PI + jnp.log(sigma_obs)))
     misfit = jnp.sum(weight * residual**2) / sigma_obs**2
     size = psi.shape[1]
-    pull = prior_precision * jnp.sum(belief.mu**2)
-    return -noise + 0.5 * (size * jnp.log(prior_precision) - log_det - misfit - pull)
+    shrinkage = prior_precision * jnp.sum(belief.mu**2)
+    return -noise + 0.5 * (size * jnp.log(prior_precision) - log_det - misfit - shrinkage)
 
 
 class Bound(AbstractModel):
@@ -125,7 +126,7 @@ class Bound(AbstractModel):
     def settled(self) -> Model:
         """The plain model with the posterior in its place."""
         task = self.model.tasks[self.name]
-        bound = Task(task.head, posterior(*self.design()), task.log_prior_precision)
+        bound = replace(task, belief=posterior(*self.design()))
         tasks = {**self.model.tasks, self.name: bound}
         return Model(self.model.backbone, tasks, self.model.couplings)
 
@@ -147,7 +148,9 @@ def trained_leaves(bound: Bound) -> Bound:
     wanted = jax.tree.map(eqx.is_inexact_array, bound)
     off = jax.tree.map(lambda _: False, bound.model.tasks[bound.name].belief)
     wanted = eqx.tree_at(lambda b: b.model.tasks[b.name].belief, wanted, off)
-    return eqx.tree_at(lambda b: b.train, wanted, jax.tree.map(lambda _: False, bound.train))
+    data = jax.tree.map(lambda _: False, bound.train)
+    trained: Bound = eqx.tree_at(lambda b: b.train, wanted, data)
+    return trained
 
 
 def evidence_composed(bound: Bound, data: Data) -> Float[Array, ""]:
@@ -168,7 +171,7 @@ def curvature(
     def log_p(a: Array, y: Array) -> Array:
         return head.log_predictive(y, a, jnp.zeros_like(a))
 
-    h = -jax.vmap(jax.grad(jax.grad(log_p)))(psi @ mu, y)
+    h: Array = -jax.vmap(jax.grad(jax.grad(log_p)))(psi @ mu, y)
     return (psi.T * (weight * h)) @ psi
 
 
@@ -223,7 +226,8 @@ def _nll_under(
         terms = head.log_predictive(y, psi @ mu, jnp.sum((psi @ root.T) ** 2, axis=1))
         return -jnp.sum(weight * terms) / jnp.sum(weight)
 
-    return jax.lax.map(one, roots)
+    nll: Array = jax.lax.map(one, roots)
+    return nll
 
 
 def _roots(matrix: np.ndarray, precisions: Sequence[float], diagonal: bool) -> np.ndarray:
@@ -232,4 +236,5 @@ def _roots(matrix: np.ndarray, precisions: Sequence[float], diagonal: bool) -> n
     values, vectors = np.linalg.eigh(np.diag(np.diagonal(matrix)) if diagonal else matrix)
     # What is below zero is rounding or, with heavy tails, an outlier: the prior alone holds there.
     total = np.maximum(values, 0.0) + np.asarray(precisions)[:, None]
-    return vectors.T / np.sqrt(total)[:, :, None]
+    roots: np.ndarray = vectors.T / np.sqrt(total)[:, :, None]
+    return roots

@@ -1,4 +1,4 @@
-r"""Scores of laws against labels: one value a forecast, reduced only where a name says so.
+r"""Scores of laws against labels: one value per forecast, reduced only where a name says so.
 
 All are negatively oriented (lower is better) but for ``accuracy`` and ``coverage``:
 
@@ -22,7 +22,7 @@ every mean; with no label left, or no weight, a mean is NaN.
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import jax
 import numpy as np
@@ -77,7 +77,8 @@ def average(values: Numbers, weight: Numbers = None) -> np.ndarray:
     # An infinite score of weight zero must not turn into NaN, hence the choice before the product.
     total = np.sum(np.where(counted, values, 0.0) * np.where(counted, shaped, 0.0), axis=0)
     mass = np.sum(np.where(counted, shaped, 0.0), axis=0)
-    return np.divide(total, mass, out=np.full_like(mass, np.nan), where=mass > 0.0)
+    mean: np.ndarray = np.divide(total, mass, out=np.full_like(mass, np.nan), where=mass > 0.0)
+    return mean
 
 
 def nll(law: Law, y: Numbers) -> Vector:
@@ -127,7 +128,8 @@ def squared_error(law: Law, y: Numbers) -> Vector:
             f"squared_error is not defined for a {type(law).__name__}: "
             "only laws of a number that is always recorded have a mean to compare with"
         )
-    return (real_labels(y, len(law)) - law.mean) ** 2
+    error: Vector = (real_labels(y, len(law)) - law.mean) ** 2
+    return error
 
 
 def brier(law: Law, y: Numbers) -> Vector:
@@ -171,7 +173,8 @@ def pit(law: Law, y: Numbers, key: PRNGKeyArray | None = None) -> Vector:
     if key is None:
         raise ValueError("pit is randomised where y has a mass: pass key=jax.random.key(...)")
     u = np.asarray(jax.random.uniform(key, (len(law),)), dtype=np.float64)
-    return (1.0 - u) * low + u * high
+    drawn: Vector = (1.0 - u) * low + u * high
+    return drawn
 
 
 def pit_bounds(law: Law, y: Numbers) -> tuple[Vector, Vector]:
@@ -194,32 +197,18 @@ def summarise(law: Law, y: Numbers, weight: Numbers = None) -> dict[str, float]:
     without one: nll.
     """
 
-    def mean(values: np.ndarray) -> float:
-        return float(average(values, weight))
-
-    return {"nll": mean(nll(law, y)), **metrics(law, y, mean, weight)}
-
-
-Mean = Callable[[np.ndarray], float]
-
-
-def coverages(law: Law, y: Numbers, weight: Numbers = None) -> dict[str, float]:
-    """Coverage of the usual intervals, and its mean error over 19 levels."""
-    half, most = coverage(law, y, [0.5, 0.9], weight)
-    return {
-        "coverage_error": coverage_error(law, y, weight),
-        "coverage_50": float(half),
-        "coverage_90": float(most),
-    }
+    return means(elementwise(law, y), weight)
 
 
 def _mae(law: Law, y: Numbers) -> Vector:
     law = _number(law, "mae", "classes have no distance")
-    return np.abs(real_labels(y, len(law)) - law.quantile(0.5))
+    error: Vector = np.abs(real_labels(y, len(law)) - law.quantile(0.5))
+    return error
 
 
-# Every metric that a law may name, but for coverage, as a mean of elementwise scores.
-_SCORES: dict[str, Callable[[Law, Numbers], Vector]] = {
+# Every metric that a law may name, as elementwise scores.
+_SCORES: dict[str, Callable[[Law, Numbers], np.ndarray]] = {
+    "coverage": lambda law, y: covered(law, y, COVERAGE_LEVELS),
     "crps": crps,
     "rmse": squared_error,
     "mae": _mae,
@@ -229,14 +218,24 @@ _SCORES: dict[str, Callable[[Law, Numbers], Vector]] = {
 }
 
 
-def metrics(law: Law, y: Numbers, mean: Mean, weight: Numbers) -> dict[str, float]:
-    """Those of `summarise` beside the NLL; `mean` averages elementwise scores over the labels."""
-    found: dict[str, float] = {}
+def elementwise(law: Law, y: Numbers) -> dict[str, np.ndarray]:
+    """What `summarise` averages, by metric: (N,), and (N, 19) for the coverage of 19 levels."""
+    found = {"nll": nll(law, y)}
     for name in law.metrics:
-        if name == "coverage":
-            found |= coverages(law, y, weight)
-        else:
-            found[name] = mean(_SCORES[name](law, y))
-    if "rmse" in found:
-        found["rmse"] = float(np.sqrt(found["rmse"]))
+        found[name] = _SCORES[name](law, y)
     return found
+
+
+def means(found: Mapping[str, np.ndarray], weight: Numbers = None) -> dict[str, float]:
+    """The metrics of `summarise` from elementwise scores."""
+    out: dict[str, float] = {}
+    for name, values in found.items():
+        mean = average(values, weight)
+        if name == "coverage":
+            levels = list(COVERAGE_LEVELS)
+            out["coverage_error"] = float(np.mean(np.abs(mean - levels)))
+            out["coverage_50"] = float(mean[levels.index(0.5)])
+            out["coverage_90"] = float(mean[levels.index(0.9)])
+        else:
+            out[name] = float(np.sqrt(mean) if name == "rmse" else mean)
+    return out

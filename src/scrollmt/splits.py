@@ -60,7 +60,7 @@ def random_split(
 ) -> Split:
     """Disjoint random parts, drawn by a NumPy generator seeded with the integer ``seed``.
 
-    ``positions`` (increasing integers, one a window) say where the windows lie on the time
+    ``positions`` (increasing integers, one per window) say where the windows lie on the time
     axis; ``embargo`` is in their unit and removes every training window within that distance
     of a validation or test window, and every validation window within it of a test window.
     Without positions the windows count as neighbours in the order given. The loss is heavy:
@@ -102,7 +102,7 @@ def rolling_origins(
     embargo: int = 0,
     positions: Sequence[int] | np.ndarray | None = None,
 ) -> list[Split]:
-    """One split an origin: a growing training part, then a validation and a test block.
+    """One split per origin: a growing training part, then a validation and a test block.
 
     Origin j trains on the first ``(first + j step) n`` windows; validation and test blocks of
     ``block n`` windows follow at once. The step spreads the origins evenly so that the last
@@ -164,7 +164,7 @@ def _any_between(places: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.nd
 
 
 def _cut(n: int, share: float) -> int:
-    """Floor of ``share * n``, forgiving the rounding of decimal fractions such as 0.4 + 0.3."""
+    """Floor of ``share * n``, up to the rounding of decimal fractions such as 0.4 + 0.3."""
     return int(np.floor(share * n + 1e-6))
 
 
@@ -186,7 +186,7 @@ def _bounds(n: int, fractions: Sequence[float]) -> list[int]:
     if sizes[0] == 0 or np.any((sizes == 0) & (shares > 0)):
         raise ValueError(
             f"fractions {tuple(fractions)} of n={n} windows give parts of {sizes.tolist()} "
-            "windows; a part that is asked for may not be empty, and training never."
+            "windows; a part with a fraction > 0 may not be empty, nor may training; add windows."
         )
     return bounds
 
@@ -199,7 +199,7 @@ def _positions(n: int, positions: Sequence[int] | np.ndarray | None, embargo: in
     places = np.asarray(positions)
     if places.shape != (n,) or not np.issubdtype(places.dtype, np.integer):
         raise ValueError(
-            f"positions must be {n} integers, one a window; got shape {places.shape} of "
+            f"positions must be {n} integers, one per window; got shape {places.shape} of "
             f"{places.dtype}."
         )
     if np.any(np.diff(places) <= 0):
@@ -239,3 +239,73 @@ def _far(part: np.ndarray, others: np.ndarray, places: np.ndarray, embargo: int)
     at = places[part]
     kept: np.ndarray = part[~_any_between(places[others], at - embargo, at + embargo)]
     return kept
+
+
+class Folds(NamedTuple):
+    """Rows of K folds: each validates on a part of its own, and trains on what is left.
+
+    All folds have equally many rows of either kind, so that they run as one program.
+    """
+
+    train: np.ndarray  # (K, n)
+    valid: np.ndarray  # (K, m)
+
+    def __len__(self) -> int:
+        return len(self.valid)
+
+
+def k_folds(n: int, folds: int, seed: int) -> Folds:
+    """Random folds of ``n`` exchangeable rows; every row is in the validation part of one.
+
+    Where ``folds`` does not divide ``n``, a few rows are in the validation part of two folds.
+    """
+    order = np.random.default_rng(seed).permutation(n)
+    return _folds(n, [order[rows] for rows in _blocks(n, folds, "k_folds")], None)
+
+
+def block_folds(
+    n: int,
+    folds: int,
+    *,
+    embargo: int = 0,
+    positions: Sequence[int] | np.ndarray | None = None,
+) -> Folds:
+    """Contiguous folds of windows in time order, with an embargo on both sides of each.
+
+    ``embargo`` and ``positions`` as in ``chronological_split``. So that all folds train on
+    equally many windows, the first and the last, which have one neighbour only, lose more
+    windows on that side.
+    """
+    places = _positions(n, positions, embargo)
+    return _folds(n, _blocks(n, folds, "block_folds"), (places, embargo))
+
+
+def _blocks(n: int, folds: int, what: str) -> list[np.ndarray]:
+    _check_n(n)
+    if isinstance(folds, bool) or not isinstance(folds, int | np.integer) or not 2 <= folds <= n:
+        raise ValueError(
+            f"{what}: folds must be a whole number from 2 to the {n} rows, got {folds!r}."
+        )
+    size = -(-n // folds)
+    return [np.arange(size) + (k * (n - size)) // (folds - 1) for k in range(folds)]
+
+
+def _folds(n: int, valid: list[np.ndarray], apart: tuple[np.ndarray, int] | None) -> Folds:
+    train = []
+    for part in valid:
+        rest = np.setdiff1d(np.arange(n), part)
+        if apart is not None and apart[1]:
+            rest = _far(rest, np.sort(part), *apart)
+        train.append(rest)
+    least = min(map(len, train))
+    if least == 0:
+        raise ValueError(
+            f"block_folds: {len(valid)} folds of {n} windows with this embargo leave none to "
+            "train on; use fewer folds or a smaller embargo."
+        )
+    # What is too many is dropped next to the validation part, where neighbours are most alike.
+    kept = []
+    for part, rest in zip(valid, train, strict=True):
+        distance = np.minimum(np.abs(rest - part.min()), np.abs(rest - part.max()))
+        kept.append(np.sort(rest[np.argsort(-distance, kind="stable")[:least]]))
+    return Folds(np.stack(kept), np.stack([np.sort(part) for part in valid]))

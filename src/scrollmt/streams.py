@@ -76,7 +76,8 @@ class AbstractStream(abc.ABC):
     def _placed(self, data: Data) -> Data:
         if self.mesh is None:
             return data
-        return jax.device_put(data, NamedSharding(self.mesh, PartitionSpec(None, _AXIS)))
+        placed: Data = jax.device_put(data, NamedSharding(self.mesh, PartitionSpec(None, _AXIS)))
+        return placed
 
 
 class ArrayStream(AbstractStream):
@@ -100,7 +101,9 @@ class ArrayStream(AbstractStream):
         return math.ceil(len(self) / BLOCK)
 
     def read(self, block: int) -> Data:
-        return jax.tree.map(lambda a: np.array(a[block * BLOCK : (block + 1) * BLOCK]), self.data)
+        begin, end = block * BLOCK, (block + 1) * BLOCK
+        part: Data = jax.tree.map(lambda a: np.array(a[begin:end]), self.data)
+        return part
 
 
 class ParquetStream(AbstractStream):
@@ -113,7 +116,7 @@ class ParquetStream(AbstractStream):
 
     def __init__(
         self,
-        path: str | os.PathLike,
+        path: str | os.PathLike[str],
         *,
         inputs: Sequence[str],
         labels: Mapping[str, str],
@@ -143,7 +146,7 @@ class ParquetStream(AbstractStream):
         self._groups = [
             piece for file in source.get_fragments() for piece in file.split_by_row_group()
         ]
-        self._length = sum(g.num_rows for piece in self._groups for g in piece.row_groups)
+        self._length = sum(int(g.num_rows) for piece in self._groups for g in piece.row_groups)
         if not self._length:
             raise ValueError("the Parquet data has no rows")
 
@@ -158,7 +161,8 @@ class ParquetStream(AbstractStream):
         table = self._groups[block].to_table(columns=list(dict.fromkeys(self._columns)))
 
         def column(name: str) -> np.ndarray:
-            return table.column(name).to_numpy()
+            values: np.ndarray = table.column(name).to_numpy()
+            return values
 
         x = np.stack([column(name) for name in self.inputs], axis=1).astype(np.float32)
         if not np.isfinite(x).all():
@@ -172,7 +176,7 @@ class ParquetStream(AbstractStream):
             y[task] = np.where(seen, values, 0.0).astype(np.int32 if whole else np.float32)
             given = column(self.weights[task]) if task in self.weights else 1.0
             weight[task] = (seen * given).astype(np.float32)
-        return Data(x, y, weight)  # type: ignore[arg-type]
+        return Data(x, y, weight)
 
 
 def _joined(parts: list[Data]) -> Data:
@@ -180,7 +184,8 @@ def _joined(parts: list[Data]) -> Data:
 
 
 def _rows(data: Data, rows: np.ndarray) -> Data:
-    return jax.tree.map(lambda a: a[rows], data)
+    taken: Data = jax.tree.map(lambda a: a[rows], data)
+    return taken
 
 
 def _cut(data: Data, count: int) -> tuple[Data, Data]:
@@ -218,4 +223,5 @@ def spread(data: Data, mesh: Mesh) -> Data:
         sharding = NamedSharding(mesh, PartitionSpec(*(None,) * axis, _AXIS))
         return jax.make_array_from_callback(tuple(shape), sharding, share)
 
-    return jax.tree.map(place, data)
+    placed: Data = jax.tree.map(place, data)
+    return placed

@@ -93,18 +93,19 @@ def last_complete(
     rows: np.ndarray,
     history: int,
 ) -> tuple[np.ndarray, list[set[str]]]:
-    """X (1, D) at the last of ``rows`` with complete inputs, and what each row tried lacks.
+    """As ``build_inputs``, from the last of ``rows`` back to the first one that is complete.
 
-    Rows are tried from the last one back, one by one, since it is nearly always the first.
+    Rows are read one by one, since the last one is nearly always complete.
     """
     lacking: list[set[str]] = []
-    X = np.empty((0, 0))
+    blocks = []
     for row in rows[::-1]:
         X, lost = build_inputs(inputs, series, numbers, np.array([row]), history)
+        blocks.append(X)
         lacking += lost
         if not lost[0]:
             break
-    return X, lacking
+    return np.concatenate(blocks), lacking
 
 
 def build_values(
@@ -136,12 +137,12 @@ def missing_targets(
     columns = {task: question.observable.columns() for task, question in tasks.items()}
     unknown = {task: np.isnan(value) for task, value in values.items()}
     every = np.stack(list(unknown.values()))
-    doomed = np.all(every, axis=0) if keep_partial else np.any(every, axis=0)
+    incomplete = np.all(every, axis=0) if keep_partial else np.any(every, axis=0)
     return [
         {name for task, lost in unknown.items() if lost[n] for name in columns[task]}
         if out
         else set()
-        for n, out in enumerate(doomed)
+        for n, out in enumerate(incomplete)
     ]
 
 

@@ -1,7 +1,8 @@
 r"""What is handed to a fit: which rows train, which judge, and what their labels mean.
 
-Of plain rows a random share is held out. Of `Windows`, in time order, the newest share is held
-out behind an embargo, so that no history holds target rows of the other part:
+With K folds all rows do both: plain rows in random folds, `Windows` in contiguous blocks of time,
+with an embargo on both sides of a block. Or a share is held out: of plain rows a random one, of
+`Windows` the newest, behind an embargo, so that no history holds target rows of the other part:
 
     train  t_1 .. t_a    |  embargo: history + lead - 1 rows  |    validation  t_b .. t_N
 
@@ -24,18 +25,20 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
+from scrollmt import splits
 from scrollmt._data import reading
 from scrollmt._data.cutting import Question
 from scrollmt._data.frames import check_aligned, row_labels
 from scrollmt._data.reading import Rows
 from scrollmt._data.scaling import Scales
-from scrollmt._io.arguments import shown
+from scrollmt._io.arguments import is_whole, shown
 from scrollmt._scoring import references
 from scrollmt._scoring.references import Past, Reference
 from scrollmt.couplings import Groups
 from scrollmt.heads import AbstractHead
 from scrollmt.objective import Data
 from scrollmt.observables import Bands
+from scrollmt.splits import Folds
 from scrollmt.windows import Recipe, Windows
 
 MIN_ROWS_TO_SPLIT = 10
@@ -43,6 +46,9 @@ MIN_ROWS_TO_SPLIT = 10
 # hold 0.86 to 0.91 of new labels on three simple systems, six seeds each; from 25 rows 0.86 to
 # 0.89, from 12 rows 0.67 to 0.81.
 FEW_ROWS = 40
+# An embargo that takes more than this share of the training windows costs more than folds win.
+_EMBARGOED_SHARE = 0.5
+HELD_OUT_SHARE = 0.2
 
 
 class Handed(NamedTuple):
@@ -67,6 +73,8 @@ class Ready:
     names: list[str] | None
     recipe: Recipe | None
     past: Past
+    # With folds, both parts are all rows.
+    folds: Folds | None = None
 
     @property
     def train(self) -> Data:
@@ -133,7 +141,12 @@ def ready(
     rows = reading.read_rows(
         x, handed.Y, handed.sample_weight, heads, joint=joint, where=row_labels(handed.X)
     )
-    fitted, judged = _parts(rows, handed.validation, names, heads, joint, seed)
+    folds = _folds(handed.validation, len(x), seed)
+    if folds is None:
+        fitted, judged = _parts(rows, handed.validation, names, heads, joint, seed)
+    else:
+        fitted = judged = rows
+        _warn_of_rare_classes(folds, rows)
     if len(fitted.x) < FEW_ROWS:
         warnings.warn(
             f"{len(fitted.x)} training rows are few: below {FEW_ROWS}, intervals are too narrow "
@@ -144,7 +157,50 @@ def ready(
     reading.check_learnable(fitted.labels, fitted.weights, heads)
     reading.check_validation(judged.weights)
     scales = Scales.of(fitted, heads, scale_targets=scale_targets)
-    return Ready(heads, fitted, judged, scales, names, handed.recipe, handed.past)
+    return Ready(heads, fitted, judged, scales, names, handed.recipe, handed.past, folds)
+
+
+def is_folds(validation: Any) -> bool:
+    """Whether `validation=` is a number of folds."""
+    return is_whole(validation) and validation >= 2
+
+
+def _folds(validation: Any, rows: int, seed: int) -> Folds | None:
+    """The folds of plain rows, or those that windows were cut into; None with a held-out part."""
+    if isinstance(validation, Folds) or not is_folds(validation):
+        return validation if isinstance(validation, Folds) else None
+    _check_enough(rows)
+    return splits.k_folds(rows, min(int(validation), rows // 2), seed)
+
+
+def _check_enough(rows: int) -> None:
+    if rows < MIN_ROWS_TO_SPLIT:
+        raise ValueError(
+            f"n_samples={rows} windows are too few to hold some out for validation (at "
+            f"least {MIN_ROWS_TO_SPLIT}); pass validation=(X, Y) or more windows"
+        )
+
+
+def _warn_of_rare_classes(folds: Folds, rows: Rows) -> None:
+    """A class that some fold never trains on is held nearly impossible there."""
+    for name, labels in rows.labels.items():
+        if labels.dtype.kind != "i":
+            continue
+        seen = rows.weights[name] > 0
+        known = set(labels[seen].tolist())
+        for part in folds.train:
+            missing = known - set(labels[part][seen[part]].tolist())
+            if missing:
+                rare = min(missing)
+                count = int((labels[seen] == rare).sum())
+                warnings.warn(
+                    f"task {name!r}: class {rare} has {count} labels, all in one of {len(folds)} "
+                    "folds, whose runs never saw it; collect more labels of it, merge it with "
+                    "another class, or use fewer folds",
+                    UserWarning,
+                    stacklevel=5,
+                )
+                break
 
 
 def _parts(
@@ -175,14 +231,10 @@ def _parts(
         return rows, judged
     if not isinstance(given, Real) or not 0.0 < float(given) < 1.0:
         raise ValueError(
-            "validation must be a share between 0 and 1, a pair (X, Y), a triple "
-            f"(X, Y, sample_weight) or Windows, got {shown(given)}"
+            "validation must be a number of folds from 2 on, a share between 0 and 1, a pair "
+            f"(X, Y), a triple (X, Y, sample_weight) or Windows, got {shown(given)}"
         )
-    if len(rows.x) < MIN_ROWS_TO_SPLIT:
-        raise ValueError(
-            f"n_samples={len(rows.x)} windows are too few to hold some out for validation (at "
-            f"least {MIN_ROWS_TO_SPLIT}); pass validation=(X, Y) or more windows"
-        )
+    _check_enough(len(rows.x))
     return reading.hold_out(rows, float(given), seed)
 
 
@@ -203,6 +255,8 @@ def hand_over(windows: Windows, Y: Any, sample_weight: Any, validation: Any) -> 
         raise ValueError("Windows hold their labels; call fit(windows) without Y")
     check_aligned(windows.t, {"sample_weight": sample_weight})
     weight = reading.read_weights(sample_weight, windows.tasks, len(windows))
+    if is_folds(validation):
+        validation = _block_folds(windows, int(validation))
     train = held_out = np.arange(len(windows))
     if isinstance(validation, Real):
         train, held_out = newest_held_out(windows, float(validation))
@@ -217,6 +271,25 @@ def hand_over(windows: Windows, Y: Any, sample_weight: Any, validation: Any) -> 
     part = labelled(windows.take(train), recipe)
     weight = {task: values[train] for task, values in weight.items()}
     return Handed(part.X_frame(), part.Y, weight, validation, recipe, part.past_labels)
+
+
+def _block_folds(windows: Windows, folds: int) -> Folds | float:
+    """Contiguous folds; a share to hold out where the embargo would take most of the windows."""
+    _check_enough(len(windows))
+    try:
+        cut = windows.block_folds(folds, embargo="auto")
+    except ValueError:
+        cut = None
+    left = 0 if cut is None else cut.train.shape[1]
+    if cut is None or left < _EMBARGOED_SHARE * (len(windows) - -(-len(windows) // folds)):
+        warnings.warn(
+            f"{folds} folds of {len(windows)} windows with an embargo on both sides leave {left} "
+            f"to train on; the newest {HELD_OUT_SHARE:.0%} are held out instead",
+            UserWarning,
+            stacklevel=6,
+        )
+        return HELD_OUT_SHARE
+    return cut
 
 
 def newest_held_out(windows: Windows, share: float) -> tuple[np.ndarray, np.ndarray]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from scrollmt._data.reading import Rows
-from scrollmt.laws.joint import Laws
 
 # Beyond the median label: so improbable, in nats and in interquartile ranges of the NLL (a model
 # that fits badly everywhere has no outliers), and so much of the mean.
@@ -14,19 +15,19 @@ MOVES_THE_MEAN = 0.05
 _SHOWN = 3
 
 
-def dominating(rows: Rows, laws: Laws) -> str | None:
+def dominating(rows: Rows, log_scores: Mapping[str, np.ndarray]) -> str | None:
     """A sentence on the labels that dominate the score of their task; None where none does.
 
-    Such a label is less likely than the task's median label by more than 20 nats and moves the
-    mean by more than 0.05.
+    `log_scores` has one value a row, by task. Such a label is less likely than the task's median
+    label by more than 20 nats and moves the mean by more than 0.05.
     """
     found = []
-    for name, law in laws.items():
+    for name, scores in log_scores.items():
         weight = rows.weights[name]
         seen = np.flatnonzero(weight > 0)
         if len(seen) == 0:
             continue
-        nll = -law.log_prob(rows.labels[name])[seen]
+        nll = -scores[seen]
         low, middle, high = np.quantile(nll, [0.25, 0.5, 0.75])
         surplus = nll - middle
         moves = surplus * weight[seen] / weight[seen].sum()

@@ -19,7 +19,7 @@ from scipy.sparse import issparse
 from scrollmt._data import frames
 from scrollmt._numerics.weighted import is_constant
 from scrollmt.couplings import Groups
-from scrollmt.heads import AbstractHead, AbstractProbit, Categorical
+from scrollmt.heads import AbstractHead
 from scrollmt.laws import real_labels
 from scrollmt.windows import Windows
 
@@ -60,12 +60,16 @@ def _numbers(values: Any, what: str) -> np.ndarray:
     return real_labels(array.ravel(), array.size, what).reshape(array.shape)
 
 
-def _columns(table: pd.DataFrame, what: str) -> list[str]:
+def _names(table: pd.DataFrame, what: str) -> list[str]:
     names = [str(c) for c in table.columns]
     repeated = sorted({n for n in names if names.count(n) > 1})
     if repeated:
         raise ValueError(f"{what}: column names {repeated} are used more than once; rename them")
     return names
+
+
+def _by_name(table: pd.DataFrame, what: str) -> dict[str, pd.Series]:
+    return {n: table[c] for n, c in zip(_names(table, what), table.columns, strict=True)}
 
 
 def _from_columns(columns: Mapping[Any, Any], what: str) -> pd.DataFrame:
@@ -94,7 +98,7 @@ def read_inputs(X: Any, what: str = "X") -> tuple[np.ndarray, list[str] | None]:
         X = _from_columns(X, what)
     names = None
     if isinstance(X, pd.DataFrame):
-        names = _columns(X, what)
+        names = _names(X, what)
         for name, dtype in zip(names, X.dtypes, strict=True):
             if not pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_complex_dtype(dtype):
                 raise ValueError(
@@ -173,7 +177,7 @@ def read_targets(
     if not isinstance(Y, Mapping):
         Y = frames.as_table(Y, what)
     if isinstance(Y, pd.DataFrame):
-        columns = {n: Y[c] for n, c in zip(_columns(Y, what), Y.columns, strict=True)}
+        columns = _by_name(Y, what)
     elif isinstance(Y, Mapping):
         columns = dict(Y)
     elif len(heads) == 1 and _array(Y, what).ndim == 1:
@@ -216,15 +220,12 @@ def read_weights(
         return {name: np.ones(rows) for name in tasks}
     sample_weight = frames.as_table(sample_weight, what)
     if isinstance(sample_weight, pd.DataFrame):
-        names = _columns(sample_weight, what)
-        if not names:
+        if sample_weight.shape[1] == 0:
             raise ValueError(
                 f"{what} is a table without columns (shape {sample_weight.shape}); give it one "
                 f"column for each of the tasks {tasks}, or leave it out"
             )
-        sample_weight = {
-            n: sample_weight[c] for n, c in zip(names, sample_weight.columns, strict=True)
-        }
+        sample_weight = _by_name(sample_weight, what)
     if not isinstance(sample_weight, Mapping):
         sample_weight = dict.fromkeys(tasks, sample_weight)
     unknown = [n for n in sample_weight if n not in tasks]
@@ -303,7 +304,7 @@ def check_learnable(
         # Bounds of censored labels come in pairs, which may be infinite.
         if not (is_constant(seen) if seen.ndim == 1 else (seen == seen[0]).all()):
             continue
-        if isinstance(head, (AbstractProbit, Categorical)):
+        if head.num_classes is not None:
             raise ValueError(
                 f"task {name!r} shows only class {int(seen[0])} in the training part "
                 f"({seen.size} labels): at least two classes are needed to learn a boundary; "
@@ -319,16 +320,16 @@ def check_learnable(
 
 def check_validation(weights: Mapping[str, np.ndarray]) -> None:
     """Validation has at least one label."""
-    blind = [name for name, weight in weights.items() if not (weight > 0).any()]
-    if len(blind) == len(weights):
+    unlabelled = [name for name, weight in weights.items() if not (weight > 0).any()]
+    if len(unlabelled) == len(weights):
         raise ValueError(
             "the validation part has no observed label of positive weight for any task, so "
             "nothing can say when to stop; pass validation=(X, Y) with labels"
         )
-    if blind:
+    if unlabelled:
         warnings.warn(
-            f"the validation part has no label for the tasks {blind}: early stopping and the "
-            "choice of the backbone are blind to them",
+            f"the validation part has no label for the tasks {unlabelled}: early stopping and the "
+            "choice of the backbone ignore them",
             UserWarning,
             stacklevel=5,
         )

@@ -147,15 +147,6 @@ def duration(rows: int, step: Any) -> str:
     return str(rows * step)
 
 
-def plain(value: Any) -> Any:
-    """Times, tuples and NumPy scalars as JSON knows them."""
-    if isinstance(value, tuple):
-        return [plain(one) for one in value]
-    if isinstance(value, pd.Timestamp | pd.Timedelta):
-        return value.isoformat()
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def _from_array(array: np.ndarray, columns: Sequence[str] | None) -> dict[str, np.ndarray]:
     if array.dtype.names:
         return {name: array[name] for name in array.dtype.names}

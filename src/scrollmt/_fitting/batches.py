@@ -21,7 +21,8 @@ from scrollmt.fit import Fits, Optimizer, Schedule, Score, fit, stack
 from scrollmt.heads import AbstractHead
 from scrollmt.model import Backbone, Model, build, start_keys
 from scrollmt.objective import Data, TaskScores, composed_objective, validation_nll
-from scrollmt.presets import Candidate, Preset
+from scrollmt.presets import Architecture, Candidate, Preset
+from scrollmt.splits import Folds
 
 Report = Callable[[str, int, int, float], None]
 # Makes a backbone from a key, so that every start and every member has weights of its own.
@@ -30,12 +31,13 @@ Factory = Callable[..., Backbone]
 
 def _name_of(backbone: Backbone | Factory) -> str:
     named = inspect.isclass(backbone) or inspect.isfunction(backbone)
-    return (backbone if named else type(backbone)).__name__
+    return str((backbone if named else type(backbone)).__name__)
 
 
 def made(backbone: Backbone | Factory, key: PRNGKeyArray) -> Backbone:
     """The backbone as it is outside of training steps."""
-    return at_rest(backbone(key=key) if makes_backbones(backbone) else backbone)
+    net: Backbone = at_rest(backbone(key=key) if makes_backbones(backbone) else backbone)
+    return net
 
 
 def features_of(backbone: Backbone, in_size: int) -> int:
@@ -65,7 +67,8 @@ class Batch:
     starts: Model
     keys: Key[Array, " B"]
     train: Data
-    valid: Data
+    # None where runs are scored on rows of the training data, `hyper["valid_rows"]`.
+    valid: Data | None
     hyper: dict[str, Array]
     schedule: Schedule
     score: Score
@@ -125,39 +128,52 @@ def start_batch(
     belief: Choices,
     joint: Groups,
     train: Data,
-    valid: Data,
+    valid: Data | None,
     keys: Sequence[PRNGKeyArray],
     backbone: Backbone | Factory | None,
     candidates: list[Candidate],
     schedule: Schedule,
     optimizer: Optimizer | None = None,
+    folds: Folds | None = None,
 ) -> Batch:
-    """The runs of the candidates of one architecture, at their starting values."""
+    """The runs of the candidates of one architecture, at their starting values.
+
+    With `folds` there is one key a fold, and no `valid`.
+    """
     in_size = train.x.shape[-1]
     label = candidates[0].name if backbone is None else _name_of(backbone)
-    starts, run_keys = [], []
-    for place, key in enumerate(keys):
-        mine = train if train.x.ndim == 2 else jax.tree.map(lambda a, i=place: a[i], train)
-        # A head may start from what its own training labels look like, never from those of others.
-        begun = {n: head.started(mine.y[n], mine.weight[n]) for n, head in heads.items()}
-        for net_key, task_key, run_key in start_keys(key, label, preset.starts):
-            if backbone is None:
-                shape = candidates[0].architecture
-                net: Backbone = shape.build(in_size, net_key, uniform=preset.begin.uniform)
-            else:
-                net = made(backbone, net_key)
-            start = build(
-                net,
-                begun,
-                features=features_of(net, in_size),
-                belief=belief,
-                key=task_key,
-                cov_floor=preset.cov_floor,
-                joint=joint,
-                start=preset.begin,
-            )
-            starts += [start] * len(candidates)
-            run_keys += [*jax.random.split(run_key, len(candidates))]
+    schedules = [start_keys(key, label, preset.starts) for key in keys]
+    heads_by_key = [_started(heads, train, place, folds) for place in range(len(keys))]
+
+    given: dict[str, Any] = {
+        "belief": dict(belief) if isinstance(belief, Mapping) else belief,
+        "cov_floor": preset.cov_floor,
+        "joint": joint,
+        "start": preset.begin,
+    }
+    draws = False
+    begun = [heads for heads in heads_by_key for _ in range(preset.starts)]
+    net_keys, task_keys, run_keys = zip(*(three for own in schedules for three in own), strict=True)
+    if backbone is None:
+        shape = candidates[0].architecture
+        models = _drawn(
+            shape, in_size, stack(begun), jnp.stack(net_keys), jnp.stack(task_keys), given
+        )
+    else:
+        nets = [made(backbone, key) for key in net_keys]
+        draws = takes_key(nets[-1])
+        size = features_of(nets[-1], in_size)
+        models = stack(
+            [
+                build(net, own, features=size, key=key, **given)
+                for net, own, key in zip(nets, begun, task_keys, strict=True)
+            ]
+        )
+    # Candidates of one start begin alike.
+    starts = jax.tree.map(
+        lambda a: jnp.repeat(a, len(candidates), axis=0) if eqx.is_array(a) else a, models
+    )
+    keys_of_runs = [k for key in run_keys for k in jax.random.split(key, len(candidates))]
     each = preset.starts * len(candidates)
     hyper = {
         name: jnp.tile(
@@ -166,23 +182,59 @@ def start_batch(
         )
         for name in ("learning_rate", "backbone_l2")
     }
+    if folds is not None:
+        hyper |= {
+            "train_rows": jnp.repeat(jnp.asarray(folds.train, jnp.int32), each, axis=0),
+            "valid_rows": jnp.repeat(jnp.asarray(folds.valid, jnp.int32), each, axis=0),
+        }
     score: Score = validation_nll
     if preset.committee is not None:
         score = TaskScores(together(heads, joint), preset.score_bound)
     return Batch(
         label=label,
         candidates=candidates,
-        starts=stack(starts),
-        keys=jnp.stack(run_keys),
+        starts=starts,
+        keys=jnp.stack(keys_of_runs),
         train=_repeated(train, each),
-        valid=_repeated(valid, each),
+        valid=None if valid is None else _repeated(valid, each),
         hyper=hyper,
         schedule=schedule,
         score=score,
         owners=len(keys),
         optimizer=optimizer,
-        draws=backbone is not None and takes_key(net),
+        draws=draws,
     )
+
+
+@eqx.filter_jit
+def _drawn(
+    shape: Architecture,
+    in_size: int,
+    heads: Mapping[str, AbstractHead],
+    net_keys: Key[Array, " S"],
+    task_keys: Key[Array, " S"],
+    given: dict[str, Any],
+) -> Model:
+    """Models at their starting values, stacked: one program in the place of one an operation."""
+
+    def one(heads: Mapping[str, AbstractHead], net_key: Array, task_key: Array) -> Model:
+        net = shape.build(in_size, net_key, uniform=given["start"].uniform)
+        return build(net, heads, features=features_of(net, in_size), key=task_key, **given)
+
+    models: Model = eqx.filter_vmap(one)(heads, net_keys, task_keys)
+    return models
+
+
+def _started(
+    heads: Mapping[str, AbstractHead], train: Data, place: int, folds: Folds | None
+) -> dict[str, AbstractHead]:
+    """Heads at their starting values, from the training labels of one key and no others."""
+
+    def mine(values: Any) -> Array:
+        own = np.asarray(values) if train.x.ndim == 2 else np.asarray(values)[place]
+        return jnp.asarray(own if folds is None else own[folds.train[place]])
+
+    return {n: head.started(mine(train.y[n]), mine(train.weight[n])) for n, head in heads.items()}
 
 
 def together(heads: Mapping[str, AbstractHead], joint: Groups) -> tuple[tuple[str, ...], ...]:
@@ -195,4 +247,5 @@ def _repeated(data: Data, times: int) -> Data:
     """Data of their own for every run of a candidate batch; shared data stays shared."""
     if data.x.ndim == 2:
         return data
-    return jax.tree.map(lambda a: jnp.repeat(a, times, axis=0), data)
+    repeated: Data = jax.tree.map(lambda a: jnp.repeat(a, times, axis=0), data)
+    return repeated

@@ -23,6 +23,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jaxtyping import Array, Float
 
+from scrollmt._numerics.normal import power_of_two
+
 Activation = Callable[[Array], Array]
 
 # Windows that a program of one warp holds at a time, forth and back, and in all on the way back:
@@ -34,7 +36,7 @@ _ONE_WARP = triton.CompilerParams(num_warps=1)
 _MOST_FEATURES, _MOST_ROWS = 64, 12
 
 
-def pays(x: Array, linear: Array, square: Array, roots: Array) -> bool:
+def supports(x: Array, linear: Array, square: Array, roots: Array) -> bool:
     """Whether the kernel takes these rows, on the one device that is there."""
     return (
         jax.default_backend() == "gpu"
@@ -140,7 +142,7 @@ def _back_kernel(
 
 def _operands(x: Array, weight: Array, linear: Array) -> tuple[Array, Array, Array]:
     """Windows last, and as many features as a power of two."""
-    padding = ((0, 0), (0, (1 << (weight.shape[0] - 1).bit_length()) - weight.shape[0]))
+    padding = ((0, 0), (0, power_of_two(weight.shape[0]) - weight.shape[0]))
     return x.T, jnp.pad(weight.T, padding), jnp.pad(linear, padding)
 
 

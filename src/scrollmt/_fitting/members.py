@@ -8,6 +8,7 @@ The members of coupled tasks are the same for all of them, and their joint law g
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import equinox as eqx
 import jax
@@ -18,7 +19,7 @@ from jaxtyping import Array, Float
 from scrollmt._data.scaling import Scales
 from scrollmt._io.store import ENABLE_X64
 from scrollmt._numerics.normal import padded_size
-from scrollmt.laws import Law, mix
+from scrollmt.laws import Law, LawT, mix, moment_matched
 from scrollmt.laws.joint import JointLaw, Laws
 from scrollmt.model import Model
 
@@ -26,18 +27,40 @@ from scrollmt.model import Model
 _AT_ONCE = 4**8
 
 
+@dataclass(frozen=True)
+class Mixing:
+    """How the laws of a task's members become one.
+
+    `committee` has the members by task, `weights` goes along with it; None weighs them equally.
+    With `moments`, Gaussian laws become one with their mixture's two moments, as in the paper;
+    such members are weighed equally.
+    """
+
+    committee: Mapping[str, Sequence[int]]
+    weights: Mapping[str, Sequence[float]] | None = None
+    moments: bool = False
+
+    def mixed(self, name: str, laws: Mapping[int, LawT]) -> LawT:
+        """One law of a task, from those of its members by number."""
+        members = self.committee[name]
+        each = [laws[number] for number in members]
+        if self.moments:
+            return moment_matched(each)
+        return mix(each, None if self.weights is None else self.weights[name])
+
+
 def laws(
     tasks: Iterable[str],
     members: Sequence[Model],
-    committee: Mapping[str, Sequence[int]],
+    mixing: Mixing,
     scales: Scales,
     x: np.ndarray,
 ) -> Laws:
     """The law of every task at standardised inputs `(N, D)`, mixed over its selected members."""
-    by_task: dict[str, list[Law]] = {name: [] for name in tasks}
-    coupled: dict[tuple[str, ...], list[JointLaw]] = {}
+    by_task: dict[str, dict[int, Law]] = {name: {} for name in tasks}
+    coupled: dict[tuple[str, ...], dict[int, JointLaw]] = {}
     for number, member in enumerate(members):
-        names = [name for name in by_task if number in committee[name]]
+        names = [name for name in by_task if number in mixing.committee[name]]
         latent = project(member, x) if names else {}
         heads = {name: task.head for name, task in member.tasks.items()}
         # Cut to size only afterwards: the head's arithmetic is compiled for padded sizes.
@@ -47,16 +70,18 @@ def laws(
                 law = head.rescaled_law(*line, scales.offset[name], scales.scale[name])
             else:
                 law = head.law(*line)
-            by_task[name].append(law[: len(x)])
+            by_task[name][number] = law[: len(x)]
         for coupling in member.couplings:
             if coupling.names[0] in names:
                 joint = coupling.law(heads, latent)[: len(x)]
-                coupled.setdefault(coupling.names, []).append(joint)
-    mixed = {name: mix(said) for name, said in by_task.items()}
+                coupled.setdefault(coupling.names, {})[number] = joint
+    mixed = {name: mixing.mixed(name, said) for name, said in by_task.items()}
     return Laws(
         mixed,
         (
-            mix(said).affine([scales.offset[n] for n in names], [scales.scale[n] for n in names])
+            mixing.mixed(names[0], said).affine(
+                [scales.offset[n] for n in names], [scales.scale[n] for n in names]
+            )
             for names, said in coupled.items()
         ),
     )
@@ -78,7 +103,9 @@ def project(model: Model, x: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarr
         padded[: len(part)] = part
         with jax.default_matmul_precision("highest"):
             pieces.append(_project(model, jnp.asarray(padded)))
-    return jax.tree.map(lambda *a: np.concatenate(a), *pieces)
+    lines: dict[str, tuple[np.ndarray, np.ndarray]]
+    lines = jax.tree.map(lambda *a: np.concatenate(a), *pieces)
+    return lines
 
 
 @eqx.filter_jit

@@ -1,4 +1,4 @@
-"""What a batch of runs costs: an estimate of its memory, and when a smaller batch pays.
+"""The memory that a batch of runs takes, and whether a smaller batch is worth compiling.
 
 The estimate walks through a traced function and adds up the bytes of all values that are
 still needed at each point; the largest such sum is the peak. XLA fuses some of these values
@@ -29,11 +29,11 @@ _SHARE_OF_MAPPINGS = 0.6
 _FEW_WINDOWS = {"cpu": 10_000}
 _FEW_WINDOWS_ELSEWHERE = 1_000_000
 # A CPU is fastest while what the runs of a batch keep alive stays in its caches, as long as every
-# core has a few of them to take turns with (measured, see docs/results/speed.md).
+# core has a few of them to work on (measured, see docs/results/speed.md).
 _CACHED_BYTES_PER_CORE = 24e6
 _RUNS_PER_CORE = 4
-# A run that keeps more than this alive fills what a core has at hand, and others beside it only
-# push it out. One run a core is then faster by a quarter, where that leaves no core idle for long.
+# A run that keeps more than this alive fills the cache of a core, and a second run on that core
+# evicts it. One run per core is then faster by a quarter, where no core stays idle for long.
 _LONE_RUN_BYTES = 6e6
 
 
@@ -44,12 +44,12 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def make_room() -> None:
-    """Let compiled programs go before the process runs out of memory mappings.
+def clear_jit_cache() -> None:
+    """Drop compiled programs before the process runs out of memory mappings.
 
-    Linux grants a process some 65,000 of them. Every compiled program keeps a few hundred, and
+    Linux allows a process some 65,000 of them. Every compiled program keeps a few hundred, and
     the first that is refused ends the process; a sweep over a hundred shapes gets there. What is
-    let go is compiled again when it is needed.
+    dropped is compiled again when it is needed.
     """
     try:
         allowed = int(_MAPPINGS_ALLOWED.read_text())
@@ -95,7 +95,7 @@ def _inner(params: dict[str, Any]) -> list[Jaxpr]:
 def _half_of_the_memory() -> float:
     stats = jax.local_devices()[0].memory_stats()
     if stats and "bytes_limit" in stats:
-        return 0.5 * stats["bytes_limit"]
+        return 0.5 * float(stats["bytes_limit"])
     try:
         return 0.5 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):  # a system that does not tell
@@ -129,7 +129,7 @@ def cut(
     return [np.minimum(np.arange(i, i + size), runs - 1) for i in range(0, runs, size)]
 
 
-def pays(saved_bytes: float) -> bool:
+def worth_compiling(saved_bytes: float) -> bool:
     """Whether a smaller batch is worth its compilation."""
     platform = jax.default_backend()
     return saved_bytes > _BYTES_PER_COMPILATION.get(platform, _BYTES_PER_COMPILATION_ELSEWHERE)

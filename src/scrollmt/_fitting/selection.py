@@ -10,6 +10,7 @@ coupled by their noise are one question here, with the joint NLL as its score.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ import equinox as eqx
 import numpy as np
 import pandas as pd
 from jaxtyping import Array, PRNGKeyArray
+from scipy.special import logsumexp
 
 from scrollmt._fitting.batches import Batch, Factory, Report, start_batch
 from scrollmt.beliefs import Choices
@@ -51,13 +53,22 @@ class Selection:
     history: pd.DataFrame
     stop_reason: str
     interrupted: bool
+    # How the members of a task are weighed; None is equally.
+    weights: dict[str, tuple[float, ...]] | None = None
+    # The log score of the mixed law at every row, from runs that did not train on it, by question.
+    out_of_fold: dict[str, np.ndarray] | None = None
 
 
-def _groups(candidates: Sequence[Candidate]) -> dict[object, list[Candidate]]:
+def by_architecture(
+    candidates: Sequence[Candidate], backbone: Backbone | Factory | None
+) -> list[list[Candidate]]:
+    """Candidates that differ only in numbers; with a backbone of the user's own, all of them."""
+    if backbone is not None:
+        return [list(candidates)]
     grouped: dict[object, list[Candidate]] = {}
     for candidate in candidates:
         grouped.setdefault(candidate.architecture, []).append(candidate)
-    return grouped
+    return list(grouped.values())
 
 
 def train(
@@ -84,13 +95,10 @@ def train(
     interrupt keeps the best of what has been trained so far.
     """
     schedule = preset.schedule_for(len(train))
-    groups = (
-        {"given": list(preset.candidates)} if backbone is not None else _groups(preset.candidates)
-    )
     batches: list[Batch] = []
     interrupted = False
     try:
-        for candidates in groups.values():
+        for candidates in by_architecture(preset.candidates, backbone):
             batch = start_batch(
                 preset,
                 heads,
@@ -149,21 +157,23 @@ class _Result(NamedTuple):
     def model(self, criterion: int) -> Model:
         """The parameters that a criterion has kept; there may be but one."""
         place = (self.run,) if self.fits.best_step.ndim == 1 else (self.run, criterion)
-        return self.fits.model(*place)
+        model: Model = self.fits.model(*place)
+        return model
 
 
 def _results(batch: Batch, owner: int) -> list[_Result]:
     """The runs of one key."""
-    fits, score = batch.fits, batch.score
+    fits, score, valid = batch.fits, batch.score, batch.valid
     assert fits is not None
+    assert valid is not None
     each = len(fits) // batch.owners
     if isinstance(score, TaskScores):
         kept = {name: j for j, group in enumerate(score.groups) for name in group}
-        by_task = _task_nll(fits.models, batch.valid, score.bound)
+        by_task = _task_nll(fits.models, valid, score.bound)
         by_task = {name: values[:, kept[name]] for name, values in by_task.items()}
         total = fits.best_score[:, -1]
     else:
-        by_task, total = _task_nll(fits.models, batch.valid, None), fits.best_score
+        by_task, total = _task_nll(fits.models, valid, None), fits.best_score
     own = {name: np.asarray(values) for name, values in by_task.items()}
     return [
         _Result(batch, run, {n: float(v[run]) for n, v in own.items()}, float(total[run]))
@@ -181,7 +191,8 @@ def _task_nll(models: Model, valid: Data, bound: float | None) -> dict[str, Arra
     if next(iter(models.tasks.values())).log_prior_precision.ndim == 2:
         one = eqx.filter_vmap(one, in_axes=(eqx.if_array(0), None))
     axis = None if valid.x.ndim == 2 else 0
-    return eqx.filter_vmap(one, in_axes=(eqx.if_array(0), axis))(models, valid)
+    means: dict[str, Array] = eqx.filter_vmap(one, in_axes=(eqx.if_array(0), axis))(models, valid)
+    return means
 
 
 class _Chosen(NamedTuple):
@@ -322,4 +333,23 @@ def joined(selections: Sequence[Selection], labels: Sequence[int]) -> Selection:
         history=best.history,
         stop_reason=best.stop_reason,
         interrupted=any(s.interrupted for s in selections),
+        weights=_joined_weights(selections),
+        out_of_fold=_joined_scores(selections),
     )
+
+
+def _joined_weights(selections: Sequence[Selection]) -> dict[str, tuple[float, ...]] | None:
+    if any(one.weights is None for one in selections):
+        return None
+    each = [one.weights for one in selections if one.weights is not None]
+    return {name: tuple(w / len(each) for own in each for w in own[name]) for name in each[0]}
+
+
+def _joined_scores(selections: Sequence[Selection]) -> dict[str, np.ndarray] | None:
+    each = [one.out_of_fold for one in selections if one.out_of_fold is not None]
+    if len(each) < len(selections):
+        return None
+    count = math.log(len(each))
+    return {
+        name: np.asarray(logsumexp([own[name] for own in each], axis=0)) - count for name in each[0]
+    }

@@ -9,7 +9,7 @@ criteria; each then keeps its own best parameters, a run goes on while one of th
 the history shows the last of them.
 
 Another optimiser may take Adam's place, and a rule may combine the gradients of several losses;
-both work on trees in the model's own shapes, since some treat layers, matrices or tasks apart.
+both work on trees in the model's own shapes, since some treat layers or tasks differently.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ Objective = Callable[[Tree, Data, Hyper, float | Array], Losses]
 Score = Callable[[Tree, Data], Float[Array, "*J"]]
 # An optimiser, or a function that makes one from a schedule of the learning rate.
 Optimizer: TypeAlias = (
-    optax.GradientTransformation | Callable[[Callable], optax.GradientTransformation]
+    optax.GradientTransformation
+    | Callable[[Callable[[Array], Array]], optax.GradientTransformation]
 )
 # `combine(gradients, losses, hyper, key)`: gradients and losses by task, to one gradient.
 Combine = Callable[[dict[str, Tree], dict[str, Array], Hyper, Key[Array, ""]], Tree]
@@ -131,8 +132,8 @@ def _adam(schedule: Schedule) -> optax.GradientTransformation:
     return optax.chain(optax.clip_by_global_norm(schedule.clip), adam)
 
 
-def _rows(key: Key[Array, "*B"], windows: int, count: int, batch: int) -> Array:
-    """Row numbers of `count` minibatches: shuffled passes, each window once a pass."""
+def _minibatch_indices(key: Key[Array, "*B"], windows: int, count: int, batch: int) -> Array:
+    """Window numbers of `count` minibatches: shuffled passes, each window once per pass."""
     passes = math.ceil(count * batch / windows)
     keys = jax.random.split(key, passes)
     order = jax.vmap(lambda k: jax.random.permutation(k, windows))(keys)
@@ -153,6 +154,9 @@ class Program:
     streamed: bool
     # Keep the parameters of given steps, `hyper["keep_at"]`, instead of the best-scoring ones.
     replay: bool = False
+    # Runs share one set of windows and train on rows of their own, `hyper["train_rows"]`; what
+    # they are scored on are other rows of it, `hyper["valid_rows"]`.
+    folds: bool = False
     # None is Adam as the schedule describes it, on the flat vector of parameters.
     optimizer: Optimizer | None = None
     # None adds the losses up, which takes one backward pass however many there are.
@@ -172,7 +176,8 @@ class Program:
 
     def flat_like(self) -> jax.ShapeDtypeStruct:
         """The shape and type of one run's parameters as a vector."""
-        return jax.eval_shape(flattened, self.template)
+        shape: jax.ShapeDtypeStruct = jax.eval_shape(flattened, self.template)
+        return shape
 
     def feed(self, stream: Stream, key: Key[Array, ""]) -> Iterator[Data]:
         """Minibatches for one round after the other."""
@@ -187,6 +192,10 @@ class Program:
         if self.replay:
             return jnp.abs(hyper["keep_at"] - step).astype(flat.dtype)
         return self.value(flat, fixed, data)
+
+    def judged(self, valid: Data, hyper: Hyper) -> Data:
+        """The windows that a run is scored on."""
+        return valid.take(hyper["valid_rows"]) if self.folds else valid
 
     def last_step(self, hyper: Hyper) -> int | Array:
         return jnp.max(hyper["keep_at"]) if self.replay else self.schedule.steps
@@ -261,7 +270,7 @@ class Program:
             rate = hyper["learning_rate"] * self.schedule.rate(run.step)
             return run.params - (rate * direction).astype(run.params.dtype), state
         gradient = shaped(grads, self.template)
-        # What line searches and rates that follow the loss ask for; others ignore it.
+        # Line searches and rates that follow the loss need these; others ignore them.
         extra = {"value": loss, "grad": gradient, "value_fn": lambda tree: loss_at(flattened(tree))}
         updates, state = self.own_optimiser(hyper).update(
             gradient, run.optimiser, shaped(run.params, self.template), **extra
@@ -280,8 +289,9 @@ def _advance_one(
     """One run `rounds` evaluations further; a run that has ended stays as it is."""
     schedule, batch = program.schedule, program.batch
 
-    def step(run: Run, rows: Any) -> tuple[Run, Array]:
-        data = train if rows is None else rows if isinstance(rows, Data) else train.take(rows)
+    def step(run: Run, drawn: Any) -> tuple[Run, Array]:
+        """One update on all windows (None), on a minibatch, or on the windows of these numbers."""
+        data = train if drawn is None else drawn if isinstance(drawn, Data) else train.take(drawn)
         key = jax.random.fold_in(jax.random.fold_in(run.key, _STEP_KEYS), run.step)
         loss, grads = program.slope(run.params, fixed, data, hyper, key)
         params, moments = program.moved(
@@ -289,28 +299,32 @@ def _advance_one(
         )
         averaged = params
         if schedule.average:
-            # A young average forgets faster, so the starting values do not linger in it.
+            # A smaller decay in the first steps removes the starting values from the average.
             keep = jnp.minimum(schedule.average, (1.0 + run.step) / (10.0 + run.step))
             averaged = keep * run.averaged + (1.0 - keep) * params
         moved = replace(run, params=params, optimiser=moments, averaged=averaged, step=run.step + 1)
         going = run.status == RUNNING
-        # A sum of squares is non-finite exactly when a term is, or when the step is hopeless.
+        # A sum of squares is non-finite exactly when a term is, or when the sum overflows.
         finite = jnp.isfinite(loss) & jnp.isfinite(jnp.sum(grads * grads))
         kept = jax.tree.map(lambda n, o: jnp.where(going & finite, n, o), moved, run)
         return replace(kept, status=jnp.where(going & ~finite, NONFINITE, run.status)), loss
 
     def one_round(run: Run, _: None) -> tuple[Run, tuple[Array, Array]]:
         going = run.status == RUNNING
-        rows: Any = None
+        drawn: Any = None
         key = run.key
         if program.streamed:
-            rows = train
+            drawn = train
         elif batch is not None:
             key, draw = jax.random.split(run.key)
-            rows = _rows(draw, program.windows, schedule.eval_every, batch)
-        run, losses = jax.lax.scan(step, run, rows, length=schedule.eval_every)
-        # A run that broke within the round stands at its last finite parameters: score those.
-        value = program.watched(run.averaged, fixed, valid, hyper, run.step)
+            drawn = _minibatch_indices(draw, program.windows, schedule.eval_every, batch)
+        if program.folds:
+            own = hyper["train_rows"]
+            drawn = own[drawn] if batch is not None else jnp.tile(own, (schedule.eval_every, 1))
+        run, losses = jax.lax.scan(step, run, drawn, length=schedule.eval_every)
+        # A run that became non-finite within the round keeps its last finite parameters.
+        judged = program.judged(valid, hyper)
+        value = program.watched(run.averaged, fixed, judged, hyper, run.step)
         better = going & (value < run.best_score)
         waited = jnp.where(better, 0, run.waited + going)
         status = run.status
@@ -352,7 +366,7 @@ def start(
     def one(params: Tree, fixed: Tree, valid: Data, hyper: Hyper, key: Key[Array, "*B"]) -> Run:
         flat = flattened(params)
         zero = jnp.zeros((), jnp.int32)
-        value = program.watched(flat, fixed, valid, hyper, zero)
+        value = program.watched(flat, fixed, program.judged(valid, hyper), hyper, zero)
         zeros = jnp.zeros(value.shape, jnp.int32)
         status = jnp.where(jnp.isfinite(value).all(), zero + RUNNING, zero + NONFINITE)
         moments = program.begun(flat, hyper)
@@ -366,7 +380,7 @@ def start(
 @functools.partial(jax.jit, static_argnums=0)
 def finish(program: Program, runs: Run, fixed: Tree) -> tuple[Tree, Tree]:
     """The best parameters of every run, and what is fixed, with an axis of criteria if any."""
-    unflattened = jax.vmap(lambda flat: shaped(flat, program.template))
+    unflattened: Callable[[Array], Tree] = jax.vmap(lambda flat: shaped(flat, program.template))
     if runs.best.ndim == 2:
         return unflattened(runs.best), fixed
     repeated = jax.tree.map(lambda a: jnp.repeat(a[:, None], runs.best.shape[1], axis=1), fixed)

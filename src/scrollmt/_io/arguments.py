@@ -1,4 +1,4 @@
-"""Arguments of a wrong type, told in one sentence: what it is, what is wanted, what was given."""
+"""Errors for arguments of a wrong type: the argument, what is expected, what was given."""
 
 from __future__ import annotations
 

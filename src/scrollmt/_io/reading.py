@@ -1,4 +1,4 @@
-"""Reading files that a stranger may have made: regular ones only, of no more than a stated size."""
+"""Reading files from an untrusted source: regular ones only, of no more than a stated size."""
 
 from __future__ import annotations
 

@@ -16,15 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import ClassifierTags, RegressorTags, Tags
 from sklearn.utils.metaestimators import available_if
 
-from scrollmt.heads import (
-    AbstractCount,
-    AbstractHead,
-    AbstractProbit,
-    Categorical,
-    Censored,
-    Gaussian,
-    StudentT,
-)
+from scrollmt.heads import AbstractHead
 
 
 def _need_classes(estimator: AbstractEstimator) -> int:
@@ -38,7 +30,8 @@ def _need_classes(estimator: AbstractEstimator) -> int:
     return classes
 
 
-class AbstractEstimator(BaseEstimator, abc.ABC):
+# scikit-learn publishes no types.
+class AbstractEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]
     """An estimator of `tasks`, whose `predict` returns laws by task."""
 
     tasks: Mapping[str, AbstractHead]
@@ -51,18 +44,18 @@ class AbstractEstimator(BaseEstimator, abc.ABC):
 
     def _num_classes(self) -> int | None:
         head = self._only_head()
-        return head.classes if isinstance(head, AbstractProbit | Categorical) else None
+        return None if head is None else head.num_classes
 
     @abc.abstractmethod
     def predict(self, X: Any) -> Any:
         """The law of every task at every window."""
 
-    @available_if(_need_classes)
+    @available_if(_need_classes)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Float[np.ndarray, "N R"]:
         """Probabilities of the classes of a single `Event`, `Ordinal` or `Categorical` task."""
         (law,) = self.predict(X).values()
         # scikit-learn wants the sum to be one in float64, and a fit in float32 misses it by 1e-7.
-        return law.probs / law.probs.sum(axis=1, keepdims=True)
+        return np.asarray(law.probs / law.probs.sum(axis=1, keepdims=True))
 
     @property
     def classes_(self) -> Int[np.ndarray, " R"]:
@@ -79,7 +72,7 @@ class AbstractEstimator(BaseEstimator, abc.ABC):
         if classes is not None:
             tags.estimator_type = "classifier"
             tags.classifier_tags = ClassifierTags(multi_class=classes > 2)
-        elif isinstance(self._only_head(), Gaussian | StudentT | AbstractCount | Censored):
+        elif self._only_head() is not None:
             tags.estimator_type = "regressor"
             tags.regressor_tags = RegressorTags()
         return tags

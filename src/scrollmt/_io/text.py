@@ -1,10 +1,11 @@
-"""Text of strangers on its way out: to a terminal, into JSON, into a table for spreadsheets."""
+"""Text from files and users made safe for a terminal, for JSON and for spreadsheets."""
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,6 +29,28 @@ def visible(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(c.encode("unicode_escape").decode() if _hidden(c) else c for c in text)
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON knows it: times in ISO form, NaN and what is missing as null."""
+    import numpy as np
+    import pandas as pd
+
+    if isinstance(value, pd.DataFrame):
+        return [plain(row) for row in value.to_dict(orient="records")]
+    if isinstance(value, Mapping):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple | np.ndarray | pd.Index):
+        return [plain(one) for one in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, pd.Timestamp | pd.Timedelta):
+        return None if value is pd.NaT else value.isoformat()
+    if value is None or value is pd.NaT or value is pd.NA:
+        return None
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, bool | int | str) else str(value)
 
 
 def visible_json(text: str) -> str:

@@ -39,7 +39,8 @@ def mills_series(dtype: np.dtype) -> tuple[float, ...]:
 
     def target(t: np.ndarray) -> np.ndarray:
         x = MILLS_CENTRE * (1.0 + t) / (1.0 - t)
-        return (1.0 + x) * np.sqrt(np.pi / 2.0) * erfcx(x / np.sqrt(2.0))
+        scaled: np.ndarray = (1.0 + x) * np.sqrt(np.pi / 2.0) * erfcx(x / np.sqrt(2.0))
+        return scaled
 
     series = np.polynomial.chebyshev.Chebyshev.interpolate(target, degree)
     return tuple(float(c) for c in series.coef)
@@ -158,7 +159,8 @@ def log_bucket_mass(lo: Float[Array, "..."], hi: Float[Array, "..."]) -> Float[A
 
 @jax.custom_batching.custom_vmap
 def _cholesky(matrix: Float[Array, "H H"]) -> Float[Array, "H H"]:
-    return jnp.linalg.cholesky(matrix)
+    lower: Array = jnp.linalg.cholesky(matrix)
+    return lower
 
 
 @_cholesky.def_vmap
@@ -175,10 +177,10 @@ def _cholesky_batch(axis_size: int, in_batched: list[bool], matrices: Array) -> 
 def _lower_inverse(root: Float[Array, "H H"]) -> Float[Array, "H H"]:
     """Inverse of a lower triangular matrix by products alone, doubling the blocks on the diagonal.
 
-    A triangular solve would go to a threaded BLAS, which fights with XLA for the cores.
+    A triangular solve would go to a threaded BLAS, which competes with XLA for the cores.
     """
     size = root.shape[0]
-    padded = 1 << (size - 1).bit_length()
+    padded = power_of_two(size)
     extra = (0, padded - size)
     # Ones on the padded diagonal: the inverse of the padding is itself.
     diagonal = jnp.pad(jnp.diagonal(root), extra, constant_values=1.0)
@@ -248,7 +250,12 @@ def _inverse_root_bwd(root: Array, cotangent: Array) -> tuple[Array]:
 inverse_root.defvjp(_inverse_root_fwd, _inverse_root_bwd)
 
 
+def power_of_two(count: int) -> int:
+    """The least power of two from `count` on."""
+    return 1 << (max(count, 1) - 1).bit_length()
+
+
 def padded_size(count: int) -> int:
     """The next power of four, to pad arrays to: few sizes, so few compilations, serve any count."""
-    bits = (max(count, 1) - 1).bit_length()
-    return 4 ** ((bits + 1) // 2)
+    size = power_of_two(count)
+    return size if size.bit_length() % 2 else 2 * size

@@ -54,7 +54,8 @@ def log_expected(
     is; then it is differentiated by them too.
     """
     mean, var = jnp.broadcast_arrays(mean, var)
-    return _log_expected(log_likelihood, y, mean, var)
+    expected: Array = _log_expected(log_likelihood, y, mean, var)
+    return expected
 
 
 class _Rule(NamedTuple):
@@ -142,7 +143,6 @@ def _log_expected(log_likelihood: LogLikelihood, y: Any, mean: Array, var: Array
     return logsumexp(rule.log_weight + log_likelihood(y, mean + rule.sd * rule.z), axis=0)
 
 
-@_log_expected.def_jvp
 def _log_expected_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     log_likelihood, y, mean, var = primals
     d_likelihood, d_y, d_mean, d_var = tangents
@@ -178,3 +178,6 @@ def _log_expected_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
         )
         out = out if d_value is None else out + expected(d_value)
     return total, out
+
+
+_log_expected.def_jvp(_log_expected_jvp)

@@ -3,7 +3,7 @@ r"""Scores of laws beside reference forecasts, with their errors and numbers of 
     skill = (lowest mean NLL of a reference) - (mean NLL of the law)      nats; above 0 is better
 
 Standard errors leave out stretches of neighbouring windows (see `uncertainty`); that of the skill
-is of the difference, label by label. Shapes: one row a task.
+is of the difference, label by label. Shapes: one row per task.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from scrollmt.laws import Law
 from scrollmt.laws.transformed import in_original_units
 from scrollmt.observables import Observable
 
-# What stands beside the metrics of `scores.summarise`.
+# Columns beside the metrics of `scores.summarise`.
 BESIDE = ("nll_se", "labels", "skill", "skill_se", *NAMES)
 # So many standard errors tell a difference from chance.
 CLEAR = 2.0
@@ -42,19 +43,37 @@ class Scored:
     references: Mapping[str, Law]
     asked: Observable | None
 
-    def summary(self, law: Law, weight: np.ndarray | None = None) -> dict[str, float]:
-        """All metrics of a law of this task: the NLL on the scale of the question, errors in
-        original units."""
-        counted = self.weight if weight is None else self.weight * weight
+    @cached_property
+    def terms(self) -> dict[str, np.ndarray]:
+        """The metrics of the task's own law, label by label.
+
+        Stored, since the scores of some laws need quadrature.
+        """
+        return self._elementwise(self.law)
+
+    @cached_property
+    def means(self) -> dict[str, float]:
+        """The means of `terms`."""
+        return scores.means(self.terms, self.weight)
+
+    @cached_property
+    def reference_means(self) -> dict[str, dict[str, float]]:
+        """The same means of each reference."""
+        return {
+            kind: scores.means(self._elementwise(law), self.weight)
+            for kind, law in self.references.items()
+        }
+
+    def _elementwise(self, law: Law) -> dict[str, np.ndarray]:
+        """The NLL on the scale of the question, errors in original units."""
         shown = (law, self.y)
         if self.asked is not None:
             shown = in_original_units(law, self.asked, self.y)
-        found = scores.summarise(*shown, counted)
-        return found | {"nll": float(scores.average(scores.nll(law, self.y), counted))}
+        return scores.elementwise(*shown) | {"nll": scores.nll(law, self.y)}
 
 
 def evaluate(tasks: Mapping[str, Scored], overlap: int = 1) -> pd.DataFrame:
-    """One row a task: nll, nll_se, labels, skill, skill_se, references, and what suits the law."""
+    """By task: nll, nll_se, labels, skill, skill_se, references, and the metrics of a law."""
     rows = {name: _row(task, overlap) for name, task in tasks.items()}
     table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("task")
     known = [name for name in ("nll", *BESIDE) if name in table]
@@ -62,10 +81,10 @@ def evaluate(tasks: Mapping[str, Scored], overlap: int = 1) -> pd.DataFrame:
 
 
 def _row(task: Scored, overlap: int) -> dict[str, float]:
-    nll = scores.nll(task.law, task.y)
+    nll = task.terms["nll"]
     against = {kind: scores.nll(law, task.y) for kind, law in task.references.items()}
     means = {kind: float(scores.average(terms, task.weight)) for kind, terms in against.items()}
-    row = task.summary(task.law) | means
+    row = task.means | means
     row["nll_se"] = error_of_mean(nll, task.weight, overlap)
     row["labels"] = float(np.count_nonzero(task.weight > 0))
     if means and row["labels"]:

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -66,7 +68,7 @@ def total_nll(rows: reading.Rows, laws: Laws) -> float:
     """Mean NLL added over the tasks that have labels; joint over those that are coupled."""
     labels, weights = dict(rows.labels), rows.weights
     for group in laws.coupled:
-        # What stands where a label is missing must not be conditioned on.
+        # The fill value of a missing label must not be conditioned on.
         labels |= {n: np.where(weights[n] > 0, labels[n], np.nan) for n in group.names}
     return -sum(
         float(scores.average(terms, weights[name]))
@@ -75,11 +77,41 @@ def total_nll(rows: reading.Rows, laws: Laws) -> float:
     )
 
 
-def warn_of_outliers(model: Any, ready: holdout.Ready, judged: Laws) -> None:
-    """Name the labels of both parts that dominate their score, given the laws of validation."""
-    fitted = model._laws(model.scales_.inputs(ready.fitted.x))
-    parts = (("training", ready.fitted, fitted), ("validation", ready.judged, judged))
-    for part, rows, laws in parts:
-        found = outliers.dominating(rows, laws)
+def out_of_fold(
+    ready: holdout.Ready, log_scores: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Log scores of scaled targets as those of the user's: a density loses log s."""
+    shift = {name: math.log(scale) for name, scale in ready.scales.scale.items()}
+    return {
+        name: values - shift.get(name, 0.0) * (ready.judged.weights[name] > 0)
+        for name, values in log_scores.items()
+    }
+
+
+def summed(rows: reading.Rows, log_scores: Mapping[str, np.ndarray]) -> float:
+    """Mean log scores, added over the tasks that have labels."""
+    return sum(
+        float(scores.average(values, rows.weights[name]))
+        for name, values in log_scores.items()
+        if rows.weights[name].any()
+    )
+
+
+def warn_of_outliers(
+    model: Any, ready: holdout.Ready, validation: Mapping[str, np.ndarray]
+) -> None:
+    """Name the labels that dominate their score, given the log scores of validation by task.
+
+    With folds validation covers all rows; else the training part is looked at too.
+    """
+    parts: list[tuple[str, reading.Rows, Mapping[str, np.ndarray]]]
+    parts = [("validation", ready.judged, validation)]
+    if ready.folds is None:
+        fitted = model._laws(model.scales_.inputs(ready.fitted.x))
+        known = {name: law.log_prob(ready.fitted.labels[name]) for name, law in fitted.items()}
+        parts.insert(0, ("training", ready.fitted, known))
+    for part, rows, log_scores in parts:
+        found = outliers.dominating(rows, log_scores)
         if found is not None:
-            warnings.warn(f"{part} part: {found}", UserWarning, stacklevel=5)
+            where = "" if ready.folds is not None else f"{part} part: "
+            warnings.warn(f"{where}{found}", UserWarning, stacklevel=5)

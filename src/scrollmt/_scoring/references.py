@@ -9,7 +9,7 @@ have one number, or one table, learned in training:
 
     y ~ N(z, s^2),  s^2 = mean (y - z)^2          P(y = r | j) = (n_jr + p_r) / (n_j + 1)
 
-where p is the climatology, which also stands where the earlier value is missing. The earlier value
+where p is the climatology, which also serves where the earlier value is missing. The earlier value
 is the same question, asked of a window that ends at the origin or before (`Windows.past`).
 Shapes: labels (N,).
 """

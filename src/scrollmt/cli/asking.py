@@ -87,8 +87,7 @@ class Targets:
     @property
     def number_columns(self) -> set[str]:
         """The columns that have to hold numbers; those of classes may hold texts."""
-        classes = tuple(_CLASSES.values())
-        values = (c for n, c in self.columns.items() if not isinstance(self.heads[n], classes))
+        values = (c for n, c in self.columns.items() if self.heads[n].num_classes is None)
         return {*self.inputs, *values, *([self.weight] if self.weight else [])}
 
 
@@ -125,7 +124,7 @@ def _windowing(section: Section) -> Windowing:
         "missing_targets": section.get("missing_targets", choice(("drop", "keep")), "drop"),
     }
     section.close()
-    with section.blamed():
+    with section.about():
         return Windowing(**windowing)
 
 
@@ -157,7 +156,7 @@ def _question(section: Section) -> Observable:
                 f"{section.key('edges')} = [20, 50], or {section.key('quantiles')} = 4 for equal "
                 "shares"
             )
-        with section.blamed(cuts[0]):
+        with section.about(cuts[0]):
             asked = value.bands(cuts[1]) if cuts[0] == "edges" else value.quantile_bands(cuts[1])
     return asked
 
@@ -174,7 +173,7 @@ def _head(section: Section, known: Mapping[str, Callable[..., AbstractHead]]) ->
         given = {limit: section.get(limit, number, None) for limit in ("lower", "upper")}
         if given["lower"] is None and given["upper"] is None:
             raise Problem(f"{section.name} is censored; give {section.key('lower')} or its upper")
-    with section.blamed():
+    with section.about():
         return known[name](**given)
 
 
@@ -183,7 +182,7 @@ def _inputs(section: Section, columns: Columns) -> list[Input]:
     if kind == "calendar":
         parts = section.need("parts", texts)
         section.close()
-        with section.blamed("parts"):
+        with section.about("parts"):
             return [calendar(*parts)]
     names = section.need("columns", texts)
     columns += [(section.key("columns"), name) for name in names]
@@ -191,13 +190,13 @@ def _inputs(section: Section, columns: Columns) -> list[Input]:
     if kind == "one_hot":
         categories = section.get("categories", _categories, None)
         unknown = section.get("unknown", choice(UNKNOWN), "error")
-        with section.blamed("categories"):
+        with section.about("categories"):
             made = [one_hot(name, categories, unknown=unknown) for name in names]
     else:
         transform = section.get("transform", choice(_TRANSFORMS), None)
         if kind == "lags":
             steps = section.get("steps", either(whole(1), wholes(0)), None)
-            with section.blamed("steps"):
+            with section.about("steps"):
                 made = [lags(name, steps) for name in names]
         else:
             made = [current(*names)]

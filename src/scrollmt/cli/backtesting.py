@@ -22,6 +22,7 @@ import pandas as pd
 import typer
 
 from scrollmt._io import atomic
+from scrollmt._io.text import plain
 from scrollmt._scoring.references import NAMES
 from scrollmt.backtests import Backtest, backtest
 from scrollmt.cli import tables
@@ -29,7 +30,7 @@ from scrollmt.cli.asking import Questions
 from scrollmt.cli.config import read_config
 from scrollmt.cli.data import cut, forecaster
 from scrollmt.cli.scores import say_skill, show_scores
-from scrollmt.cli.shell import INTERRUPTED, Problem, about, emit, note, plain
+from scrollmt.cli.shell import INTERRUPTED, Problem, about, emit, note
 from scrollmt.presets import get_preset
 from scrollmt.splits import Split
 from scrollmt.windows import Windows
@@ -78,12 +79,12 @@ def run(
     read.check_columns(list(frame.columns))
     windows = cut(read, read.task, frame)
     with about(f"{read.name}: --origins {origins}"):
-        splits = windows.rolling_origins(origins, embargo=read.parting.embargo)
+        splits = windows.rolling_origins(origins, embargo=read.split.embargo)
     chosen = [read.settings["seed"]] if seeds is None else _seeds(seeds)
     key = json.dumps([read.content, digests, origins, chosen, version("scrollmt")])
-    shelf = _Shelf(records, hashlib.sha256(key.encode()).hexdigest()[:16])
+    finished = _Finished(records, hashlib.sha256(key.encode()).hexdigest()[:16])
     job = _Job(windows, read.task, read.settings, chosen, False if quiet or jobs > 1 else None)
-    done, interrupted = _gathered(job, splits, shelf, jobs, read.name)
+    done, interrupted = _gathered(job, splits, finished, jobs, read.name)
     if not done:
         raise KeyboardInterrupt("interrupted before the first origin was done")
     found = Backtest(pd.concat([done[j] for j in sorted(done)], ignore_index=True), splits, {})
@@ -106,8 +107,8 @@ def _seeds(given: str) -> list[int]:
 
 
 @dataclass(frozen=True)
-class _Shelf:
-    """Finished origins in a folder, or nowhere."""
+class _Finished:
+    """The scores of finished origins, in a folder or, without one, not stored."""
 
     folder: Path | None
     digest: str
@@ -117,7 +118,7 @@ class _Shelf:
             return None
         return self.folder / f"origin-{origin}-{self.digest}.json"
 
-    def find(self, origin: int) -> pd.DataFrame | None:
+    def load(self, origin: int) -> pd.DataFrame | None:
         path = self._path(origin)
         if path is None or not path.exists():
             return None
@@ -128,7 +129,7 @@ class _Shelf:
             raise Problem(f"{path} is damaged; remove it, and its origin is run again") from None
         return table.assign(origin=origin)
 
-    def keep(self, origin: int, table: pd.DataFrame) -> None:
+    def store(self, origin: int, table: pd.DataFrame) -> None:
         path = self._path(origin)
         if path is not None:
             with atomic.replacing(path) as draft:
@@ -136,16 +137,16 @@ class _Shelf:
 
 
 def _gathered(
-    job: _Job, splits: Sequence[Split], shelf: _Shelf, jobs: int, name: str
+    job: _Job, splits: Sequence[Split], finished: _Finished, jobs: int, name: str
 ) -> tuple[dict[int, pd.DataFrame], bool]:
     """The scores of every origin, and whether an interrupt cut the work short."""
     done: dict[int, pd.DataFrame] = {}
     for origin in range(len(splits)):
-        kept = shelf.find(origin)
+        kept = finished.load(origin)
         if kept is not None:
             done[origin] = kept
     if done:
-        note(f"{len(done)} of {len(splits)} origins were done before, in {shelf.folder}")
+        note(f"{len(done)} of {len(splits)} origins were done before, in {finished.folder}")
     wanted = [j for j in range(len(splits)) if j not in done]
     began = time.perf_counter()
     try:
@@ -154,7 +155,7 @@ def _gathered(
                 table = table.assign(
                     origin=origin, tested_from=[plain(t) for t in table["tested_from"]]
                 )
-                shelf.keep(origin, table)
+                finished.store(origin, table)
                 done[origin] = table
                 left = (time.perf_counter() - began) / count * (len(wanted) - count)
                 more = f", about {left:.0f} s left" if count < len(wanted) else ""

@@ -22,7 +22,6 @@ from scrollmt.cli.asking import Columns, Questions, Targets, read_questions, rea
 from scrollmt.cli.csvs import separator_hint
 from scrollmt.cli.schema import Section, between, boolean, choice, either, text, texts, whole
 from scrollmt.cli.shell import Problem, sentence
-from scrollmt.heads import Categorical
 from scrollmt.presets import PRESETS, Preset
 
 STANDARD_STREAM = "-"
@@ -71,7 +70,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Parting:
+class SplitShares:
     """Shares of the windows that judge the fit and that are kept out of it."""
 
     order: Literal["chronological", "random"]
@@ -92,7 +91,7 @@ class Config:
     content: str
     source: Source
     task: Questions | Targets
-    parting: Parting
+    split: SplitShares
     settings: dict[str, Any]
     out: Path
     columns: tuple[tuple[str, str], ...]
@@ -148,21 +147,21 @@ def _config(root: Section, name: str, content: str, folder: Path) -> Config:
     task = read_questions(root, columns) if of_series else read_targets(root, columns)
     if of_table and source.step is not None:
         raise Problem("data.step belongs to a series; leave it out for a table")
-    parting = _parting(root.section("split"), bool(of_series))
+    split = _split(root.section("split"), bool(of_series))
     settings = _settings(root.section("model"), root.section("training"))
-    unordered = [name for name, head in task.heads.items() if isinstance(head, Categorical)]
+    unordered = [name for name, head in task.heads.items() if head.rows > 1]
     if unordered and settings["belief"] != "none":
         raise Problem(
             f'targets.{unordered[0]}.head = "categorical" needs model.belief = "none", got '
             f"{settings['belief']!r}; or take an ordinal head, where the classes have an order"
         )
     if settings["refit"] is None:
-        # Where nothing is kept back, nothing is left unlearned either.
-        settings["refit"] = parting.test == 0.0
+        # Without a test part every row may train the final model.
+        settings["refit"] = split.test == 0.0
     out = folder / root.get("out", text, "model")
     numbers = tuple((key, column) for key, column in columns if column in task.number_columns)
     source = replace(source, numbers=numbers)
-    return Config(name, content, source, task, parting, settings, out, tuple(columns))
+    return Config(name, content, source, task, split, settings, out, tuple(columns))
 
 
 def read_source(data: Section, folder: Path, columns: Columns, *, complete: bool = True) -> Source:
@@ -228,9 +227,9 @@ def _character(value: Any) -> str:
     return value
 
 
-def _parting(section: Section, series: bool) -> Parting:
+def _split(section: Section, series: bool) -> SplitShares:
     orders = ("chronological",) if series else ("chronological", "random")
-    parting = Parting(
+    shares = SplitShares(
         # The rows of a ready-made table come in no order that could be relied on.
         order=section.get("order", choice(orders), "chronological" if series else "random"),  # type: ignore[arg-type]
         validation=section.get("validation", between(0.01, 1.0), 0.2),
@@ -240,12 +239,12 @@ def _parting(section: Section, series: bool) -> Parting:
         else "auto",
     )
     section.close()
-    if parting.validation + parting.test >= 0.99:
+    if shares.validation + shares.test >= 0.99:
         raise Problem(
-            f"split.validation = {parting.validation:g} and split.test = {parting.test:g} leave "
+            f"split.validation = {shares.validation:g} and split.test = {shares.test:g} leave "
             "nothing to train on; together they stay below 0.99"
         )
-    return parting
+    return shares
 
 
 def _settings(model: Section, training: Section) -> dict[str, Any]:

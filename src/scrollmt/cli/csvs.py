@@ -62,14 +62,14 @@ def decoded(raw: bytes, name: str, encoding: str | None) -> str:
         raise Problem(f"data.encoding = {found!r} is no encoding; try 'cp1252'") from None
     except UnicodeError as error:
         raise KeyProblem(
-            f"{name} is not text in {found.upper()} ({sentence(error)}); say how it is encoded, "
+            f"{name} is not text in {found.upper()} ({sentence(error)}); set its encoding, "
             'such as data.encoding = "cp1252" for a file from an older Windows program',
             'encoding="cp1252"',
         ) from None
     if "\0" in text:
         raise Problem(
             f"{name} holds zero bytes, so it is no CSV in {found.upper()}; if it is UTF-16 without "
-            'a mark at its start, say data.encoding = "utf-16-le"'
+            'a mark at its start, set data.encoding = "utf-16-le"'
         )
     # A spreadsheet may begin with the name of its separator, or with rows of nothing but those.
     return re.sub(r'\A"?sep=.?"?\r?\n|\A(?:[\s,;|]*\n)+', "", text.removeprefix("\ufeff"))
@@ -124,7 +124,7 @@ def read_columns(text: str, name: str, style: Style, missing: Sequence[str]) -> 
 def separator_hint(names: Sequence[str]) -> str:
     """What may be wrong where all columns are taken for one."""
     inside = [one for one in SEPARATORS if len(names) == 1 and one in names[0]]
-    return f", or say data.separator = {inside[0]!r} if that is between them" if inside else ""
+    return f", or set data.separator = {inside[0]!r} if that is between them" if inside else ""
 
 
 def style_of(
@@ -160,8 +160,8 @@ def _separator(sample: str, name: str) -> str:
     found = [one for one, share in shares.items() if share == max(shares.values())] or wide
     if len(found) > 1 or (len(shares) > 1 and max(shares.values()) < 0.9):
         raise KeyProblem(
-            f"{name}: columns may be separated by {' or by '.join(map(repr, shares or wide))}; say "
-            "which as data.separator",
+            f"{name}: columns may be separated by {' or by '.join(map(repr, shares or wide))}; set "
+            "data.separator",
             f'separator="{found[0]}"',
         )
     if not found and _in_columns_of_spaces(sample):
@@ -228,8 +228,8 @@ def _marks(sample: str, name: str, separator: str, thousands: str | None) -> tup
     point = seen.get("1.5") or seen.get("1,234,567") or ("." in spaced and spaced)
     if comma and point:
         raise KeyProblem(
-            f"{name} writes numbers both as {comma!r} and as {point!r}; say which mark decimals "
-            "have as data.decimal, or correct the file",
+            f"{name} writes numbers both as {comma!r} and as {point!r}; set data.decimal to "
+            "the mark of decimals, or correct the file",
             'decimal=","',
         )
     doubtful = None if comma or point else seen.get("1,234") or in_doubt
@@ -237,7 +237,7 @@ def _marks(sample: str, name: str, separator: str, thousands: str | None) -> tup
         mark = "," if "," in doubtful else "."
         raise KeyProblem(
             f"{name} writes numbers as {doubtful!r}, which is {doubtful.replace(mark, '')} or "
-            f"{doubtful.replace(mark, '.')}; say which as data.thousands = {mark!r} or "
+            f"{doubtful.replace(mark, '.')}; set data.thousands = {mark!r} or "
             f"data.decimal = {mark!r}",
             f"thousands={mark!r}",
         )

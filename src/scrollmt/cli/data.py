@@ -18,7 +18,7 @@ from scrollmt.cli.asking import Questions, Targets
 from scrollmt.cli.config import Config
 from scrollmt.cli.shell import about
 from scrollmt.forecaster import Forecaster
-from scrollmt.heads import AbstractHead, Categorical, Event, Ordinal
+from scrollmt.heads import AbstractHead
 from scrollmt.splits import Split
 from scrollmt.windows import Windows
 
@@ -80,9 +80,21 @@ def prepare_rows(
     config: Config, rows: pd.DataFrame, digests: list[str], *, verbose: bool | None = None
 ) -> Prepared:
     """As `prepare`, from rows that were read already; those of a series are dated."""
-    if isinstance(config.task, Questions):
-        return _series(config, config.task, rows, digests, verbose)
-    return _table(config, config.task, rows, digests, verbose)
+    task, settings = config.task, {**config.settings, "verbose": verbose}
+    if isinstance(task, Questions):
+        windows = _windows(config, task, rows)
+        with about(f"{config.name}: [split]"):
+            shares = config.split
+            split = windows.chronological_split(shares.fractions, embargo=shares.embargo)
+            parts = windows.split(split)
+        whole, (train, valid, test) = Part(windows), map(Part, parts)
+        model = forecaster(parts.train, task, validation=parts.valid, **settings)
+    else:
+        whole = labelled_part(rows[list(task.inputs)], rows, task)
+        split = table_split(config, len(rows))
+        train, valid, test = (whole.take(index) for index in split)
+        model = Forecaster(task.heads, validation=tuple(valid), **settings)
+    return Prepared(model, train, valid, test if len(split.test) else None, whole, digests)
 
 
 def cut(config: Config, task: Questions, frame: pd.DataFrame) -> Windows:
@@ -104,41 +116,6 @@ def forecaster(windows: Windows, task: Questions, **settings: Any) -> Forecaster
     return Forecaster(heads, recipe=windows.recipe, **settings)
 
 
-def _series(
-    config: Config, task: Questions, rows: pd.DataFrame, digests: list[str], verbose: bool | None
-) -> Prepared:
-    windows = _windows(config, task, rows)
-    with about(f"{config.name}: [split]"):
-        split = windows.chronological_split(
-            config.parting.fractions, embargo=config.parting.embargo
-        )
-        train, valid, test = windows.split(split)
-    return Prepared(
-        model=forecaster(train, task, validation=valid, verbose=verbose, **config.settings),
-        train=Part(train),
-        valid=Part(valid),
-        test=Part(test) if len(split.test) else None,
-        whole=Part(windows),
-        digests=digests,
-    )
-
-
-def _table(
-    config: Config, task: Targets, frame: pd.DataFrame, digests: list[str], verbose: bool | None
-) -> Prepared:
-    whole = labelled_part(frame[list(task.inputs)], frame, task)
-    split = table_split(config, len(frame))
-    train, valid, test = (whole.take(rows) for rows in split)
-    return Prepared(
-        model=Forecaster(task.heads, validation=tuple(valid), verbose=verbose, **config.settings),
-        train=train,
-        valid=valid,
-        test=test if len(split.test) else None,
-        whole=whole,
-        digests=digests,
-    )
-
-
 def labelled_part(X: Any, frame: pd.DataFrame, task: Targets) -> Part:
     """Inputs with the labels of a table, named after their tasks, and its weights."""
     labels = pd.DataFrame(
@@ -149,8 +126,7 @@ def labelled_part(X: Any, frame: pd.DataFrame, task: Targets) -> Part:
 
 def _labels(column: pd.Series, head: AbstractHead) -> pd.Series:
     """A column of labels; as texts where the head has texts, since a file may hold 2, 4 and 8."""
-    of_classes = isinstance(head, Event | Ordinal | Categorical) and head.labels is not None
-    if of_classes and pd.api.types.is_numeric_dtype(column.dtype):
+    if head.class_names is not None and pd.api.types.is_numeric_dtype(column.dtype):
         return column.map(lambda one: f"{one:g}" if pd.notna(one) else None).astype(object)
     return column
 
@@ -158,6 +134,6 @@ def _labels(column: pd.Series, head: AbstractHead) -> pd.Series:
 def table_split(config: Config, rows: int) -> Split:
     """The same split for the same config and number of rows, now and later."""
     with about(f"{config.name}: [split]"):
-        if config.parting.order == "chronological":
-            return splits.chronological_split(rows, config.parting.fractions)
-        return splits.random_split(rows, config.settings["seed"], config.parting.fractions)
+        if config.split.order == "chronological":
+            return splits.chronological_split(rows, config.split.fractions)
+        return splits.random_split(rows, config.settings["seed"], config.split.fractions)

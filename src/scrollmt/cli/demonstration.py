@@ -21,10 +21,10 @@ from scrollmt.scores import coverage
 from scrollmt.splits import random_split
 
 SHOWN = 60
-# What is drawn in ink, and what it is drawn on; the dark picture lets the page shine through.
-INKED = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
-GROUNDS = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
-LIGHT_INK = "#e6e8eb"
+# Colours of text and lines, and of backgrounds; the dark picture has a transparent background.
+TEXT_COLOURS = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+BACKGROUNDS = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
+LIGHT_TEXT = "#e6e8eb"
 # The data colours of a report on a dark page.
 BRIGHT = {canvas.BLUE: "#56b4e9", canvas.RED: "#ff8b45", canvas.GREY: "#9aa0a6"}
 
@@ -84,7 +84,7 @@ def draw(folder: Path, law: RealLaw, y: np.ndarray, true_var: np.ndarray) -> Pat
     import matplotlib
     from matplotlib.figure import Figure
 
-    bright: Any = dict.fromkeys(INKED, LIGHT_INK) | dict.fromkeys(GROUNDS, "none")
+    bright: Any = dict.fromkeys(TEXT_COLOURS, LIGHT_TEXT) | dict.fromkeys(BACKGROUNDS, "none")
     for ending, settings in (("-dark", bright), ("", {})):
         with matplotlib.rc_context(settings):
             figure = Figure(figsize=(11, 4.2), layout="constrained")

@@ -84,7 +84,7 @@ def _written(frame: pd.DataFrame, name: str, source: Source) -> Iterator[Source]
     if len(fitting) > 1 and "ISO8601" not in fitting:
         raise KeyProblem(
             f"{named(source.files[0])}: the dates of {name!r}, such as {texts.iloc[0]!r}, can be "
-            f"read as {' or as '.join(fitting)}; say which as data.time_format",
+            f"read as {' or as '.join(fitting)}; set data.time_format",
             f'time_format="{fitting[0]}"',
         )
     style = fitting[0]

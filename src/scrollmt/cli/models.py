@@ -19,15 +19,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from scrollmt._data.cutting import build_inputs, dropped_table, filled_numbers
-from scrollmt._data.series import read_series
 from scrollmt._io import atomic
 from scrollmt._io.reading import read_bounded
+from scrollmt._io.text import plain
 from scrollmt.cli import tables
 from scrollmt.cli.asking import Targets
 from scrollmt.cli.config import Config, Source, parse_config
 from scrollmt.cli.data import Part, labelled_part, table_split
-from scrollmt.cli.shell import Problem, about, note, plain
+from scrollmt.cli.shell import Problem, about, note
 from scrollmt.forecaster import Forecaster, load
 from scrollmt.windows import Recipe, Windows
 
@@ -121,9 +120,11 @@ def inputs(stored: Stored, file: str, *, every: bool) -> Part:
     """
     if stored.recipe is not None:
         frame, _ = stored.series(file)
-        with about(tables.named(file)):
-            windows = _askable(stored.recipe, frame, stored.source(file).time, every)
-        return Part(windows)
+        grid_only = not every and stored.recipe.grid != "any origin"
+        hint = " (--every-row takes rows at other hours too)" if grid_only else ""
+        with about(f"{tables.named(file)}{hint}"):
+            time = stored.source(file).time
+            return Part(stored.recipe.unlabelled(frame, time=time, on_grid=not every))
     frame, _ = tables.read(stored.source(file))
     return Part(_columns(stored, frame, file))
 
@@ -138,12 +139,8 @@ def labelled(stored: Stored, file: str, *, every: bool) -> Part:
     frame, digests = tables.read(stored.source(file))
     X = _columns(stored, frame, file)
     task = _targets(stored)
-    lacking = [c for c in (*task.columns.values(), task.weight) if c and c not in frame]
-    if lacking:
-        raise Problem(
-            f"{tables.named(file)} has no column {lacking[0]!r}, which holds labels to score; "
-            f"there are {', '.join(map(repr, frame.columns))}"
-        )
+    wanted = [*task.columns.values(), *([task.weight] if task.weight else [])]
+    tables.need_columns(frame, wanted, tables.named(file), ", which holds labels to score")
     part = labelled_part(X, frame, task)
     if every or stored.config is None or digests != stored.facts.get("sha256"):
         return part
@@ -163,12 +160,7 @@ def _columns(stored: Stored, frame: pd.DataFrame, file: str) -> Any:
     names = getattr(stored.model, "feature_names_in_", None)
     if names is None:
         return frame.to_numpy()
-    lacking = [name for name in names if name not in frame]
-    if lacking:
-        raise Problem(
-            f"{tables.named(file)} has no column {lacking[0]!r}, an input of {stored.folder}; "
-            f"there are {', '.join(map(repr, frame.columns))}"
-        )
+    tables.need_columns(frame, names, tables.named(file), f", an input of {stored.folder}")
     return frame[list(names)]
 
 
@@ -192,31 +184,8 @@ def _some(rows: np.ndarray, of: int, file: str) -> np.ndarray:
     if len(rows) == 0:
         raise Problem(
             f"{tables.named(file)} holds nothing that the fit has not seen, and scores on the "
-            "rest would flatter it; give newer rows, or --all to score all of them"
+            "rest would be too good; give newer rows, or --all to score all of them"
         )
     if len(rows) < of:
         note(f"scored on {len(rows)} of {of} windows; the fit has seen the others (--all)")
     return rows
-
-
-def _askable(recipe: Recipe, frame: pd.DataFrame, time: str | None, every: bool) -> Windows:
-    """Windows of a series with complete inputs, whether or not their answers are known."""
-    recipe.newest(frame, time=time)  # refuses a series that is not like that of the fit
-    series = read_series(frame, time)
-    windowing = recipe.windowing
-    rows = np.arange(windowing.history - 1, len(series))
-    if not every:
-        rows = rows[recipe.on_grid(series.time[rows])]
-        if len(rows) == 0:
-            raise Problem(
-                f"no row is at a clock time that the fit had origins at ({recipe.grid}); "
-                "--every-row takes them all"
-            )
-    names = [name for one in recipe.inputs for name in one.numeric_columns()]
-    numbers, filled = filled_numbers(series, names, windowing.fill_limit, windowing.gaps)
-    X, lacking = build_inputs(recipe.inputs, series, numbers, rows, windowing.history)
-    dropped = dropped_table(series.time[rows], lacking, [set()] * len(rows))
-    whole = ~np.isin(np.arange(len(rows)), dropped.index)
-    unknown = {task: np.full(len(rows), np.nan) for task in recipe.tasks}
-    every_window = Windows(X, unknown, series.time[rows], rows, recipe, dropped, filled)
-    return every_window.take(whole)

@@ -23,7 +23,7 @@ Read = Callable[[Any], T]
 
 
 class Section:
-    """One table of the file; `close` refuses the keys that nobody asked for."""
+    """One table of the file; `close` refuses the keys that were not read."""
 
     def __init__(self, name: str, content: Any):
         if not isinstance(content, Mapping):
@@ -88,8 +88,8 @@ class Section:
             )
 
     @contextmanager
-    def blamed(self, key: str | None = None) -> Iterator[None]:
-        """A complaint of the library from inside names this table, or a key of it."""
+    def about(self, key: str | None = None) -> Iterator[None]:
+        """Name this table, or a key of it, in an error that the library raises inside."""
         try:
             yield
         except ValueError as error:
@@ -144,15 +144,6 @@ def boolean(value: Any) -> bool:
     return value
 
 
-def numbers(value: Any) -> tuple[float, ...]:
-    try:
-        if isinstance(value, list) and value:
-            return tuple(number(one) for one in value)
-    except ValueError:
-        pass
-    raise ValueError("a list of numbers")
-
-
 def whole(least: int, most: int = 2**32 - 1) -> Read[int]:
     def read(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
@@ -163,15 +154,25 @@ def whole(least: int, most: int = 2**32 - 1) -> Read[int]:
     return read
 
 
+def many(read: Read[T], wanted: str) -> Read[tuple[T, ...]]:
+    """A list with at least one entry; ``wanted`` says of what."""
+
+    def read_all(value: Any) -> tuple[T, ...]:
+        try:
+            if isinstance(value, list) and value:
+                return tuple(read(one) for one in value)
+        except ValueError:
+            pass
+        raise ValueError(f"a list of {wanted}")
+
+    return read_all
+
+
+numbers = many(number, "numbers")
+
+
 def wholes(least: int) -> Read[tuple[int, ...]]:
-    one = whole(least)
-
-    def read(value: Any) -> tuple[int, ...]:
-        if not isinstance(value, list) or not value:
-            raise ValueError(f"a list of whole numbers from {least} on")
-        return tuple(one(v) for v in value)
-
-    return read
+    return many(whole(least), f"whole numbers from {least} on")
 
 
 def between(low: float, high: float) -> Read[float]:

@@ -15,14 +15,14 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperGroup
 
-from scrollmt._io.text import visible, visible_json
+from scrollmt._io.text import plain, visible, visible_json
 
 # Heavy libraries are imported where they are used: help and completion need none of them.
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class KeyProblem(Problem):
 
 @contextmanager
 def about(what: str) -> Iterator[None]:
-    """Say which file or key a complaint from inside is about."""
+    """Name a file or key in an error that is raised inside."""
     try:
         yield
     except ValueError as error:
@@ -63,7 +63,7 @@ def sentence(error: BaseException) -> str:
 
 
 class Guarded(TyperGroup):
-    """A group of verbs out of which no traceback comes, whatever they were given."""
+    """A group of verbs that turns every exception into one sentence and an exit status."""
 
     def invoke(self, ctx: Any) -> Any:
         with warnings.catch_warnings():
@@ -77,7 +77,7 @@ class Guarded(TyperGroup):
                 note(str(error) or "interrupted")
                 raise typer.Exit(INTERRUPTED) from None
             except BrokenPipeError:
-                raise  # whoever reads our output has had enough; Typer ends quietly
+                raise  # the reader of the output is gone; Typer ends quietly
             except (ValueError, OSError) as error:
                 if os.environ.get(SHOW_FAULTS):
                     raise
@@ -147,28 +147,6 @@ def emit(result: Any) -> None:
     """One JSON document on standard output."""
     text = json.dumps(plain(result), indent=2, allow_nan=False, ensure_ascii=False)
     typer.echo(visible_json(text))
-
-
-def plain(value: Any) -> Any:
-    """Anything a verb returns as JSON knows it: times in ISO form, what is missing as null."""
-    import numpy as np
-    import pandas as pd
-
-    if isinstance(value, pd.DataFrame):
-        return [plain(row) for row in value.to_dict(orient="records")]
-    if isinstance(value, Mapping):
-        return {str(key): plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple | np.ndarray | pd.Index):
-        return [plain(one) for one in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, pd.Timestamp | pd.Timedelta):
-        return None if value is pd.NaT else value.isoformat()
-    if value is None or value is pd.NaT or value is pd.NA:
-        return None
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if isinstance(value, bool | int | str) else str(value)
 
 
 def by_task(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:

@@ -20,10 +20,10 @@ import pandas as pd
 import typer
 
 from scrollmt._data.series import fill_gaps
-from scrollmt.cli import drafts, guessing, tables, times
+from scrollmt.cli import guessing, tables, times
 from scrollmt.cli.config import ONE_DAY, STANDARD_STREAM, Source, read_source
 from scrollmt.cli.data import Prepared
-from scrollmt.cli.drafts import Draft, Question
+from scrollmt.cli.drafts import Data, Question, SeriesDraft, TableDraft, toml
 from scrollmt.cli.schema import Section
 from scrollmt.cli.shell import KeyProblem, Problem, say
 from scrollmt.cli.tables import Loaded
@@ -92,24 +92,21 @@ def _config(source: Source, data: str, out: str, column: str | None) -> tuple[st
             f"{tables.named(data)} has no header: its first row is {', '.join(names)[:80]}; add a "
             "row with the names of the columns"
         )
-    if column is not None and column not in loaded.frame:
-        raise Problem(
-            f"{tables.named(data)} has no column {column!r}; there are "
-            f"{', '.join(map(repr, loaded.frame.columns))}"
-        )
+    if column is not None:
+        tables.need_columns(loaded.frame, [column], tables.named(data))
     # Paths of a config start at its own folder.
     streamed = STANDARD_STREAM in (data, out)
-    desk = _Desk(
+    read_file = _ReadFile(
         loaded,
         data if streamed else os.path.relpath(data, Path(out).parent),
         Path() if streamed else Path(out).parent,
     )
     found = guessing.find_time(loaded.frame, loaded.source)
-    return desk.table(column) if found is None else desk.series(found, column)
+    return read_file.table(column) if found is None else read_file.series(found, column)
 
 
 @dataclass(frozen=True)
-class _Desk:
+class _ReadFile:
     """A file that was read, and where its config will lie."""
 
     loaded: Loaded
@@ -136,15 +133,16 @@ class _Desk:
             rows = times.on_grid(rows, time, step, self.name)
         short = dated and step is not None and step < ONE_DAY
         hint_at_zone = short and when.dt.tz is None
-        head = self._head(drafts.data_table(source, self.file, hint_at_zone=hint_at_zone))
-        check = Trial(rows, head, self.folder, self.loaded.digests)
+        data = Data(source, self.file, hint_at_zone=hint_at_zone)
+        check = Trial(rows, data, self.folder, self.loaded.digests)
         draft = self._draft(check, asked, source, step)
         return check.text(draft), asked
 
-    def _draft(self, check: Trial, asked: str, source: Source, step: pd.Timedelta | None) -> Draft:
+    def _draft(
+        self, check: Trial, asked: str, source: Source, step: pd.Timedelta | None
+    ) -> SeriesDraft:
         """Lengths and parts that the file is long enough for, then questions, then inputs."""
-        value = Question(drafts.value_question(asked, transform=False, count=False))
-        draft = Draft(1, 1, 0.2, 0.2, {"value": value}, asked)
+        draft = SeriesDraft(asked, history=1, lead=1, questions={"value": Question("value")})
         if step is not None:
             draft = replace(draft, calendar=_calendar(step, check.rows[source.time]))
         draft, prepared = long_enough(check, draft, step, self.name)
@@ -211,19 +209,15 @@ class _Desk:
                 f"from: {why}"
             )
         unused = [one for one in columns if one not in inputs]
-        head = self._head(drafts.data_table(self.loaded.source, self.file))
-        check = Trial(self.frame, head, self.folder, self.loaded.digests)
+        draft = replace(_target(asked, values), inputs=tuple(inputs), unused=tuple(unused))
+        data = Data(self.loaded.source, self.file)
+        check = Trial(self.frame, data, self.folder, self.loaded.digests)
         for sizes in SIZES:
-            test = 0.2 if sizes.test else 0.0
-            lines = drafts.table_text(inputs, asked, _target(values), unused, test=test)
-            why_not = check.complaint(lines, sizes)
+            tried = replace(draft, test=0.2 if sizes.test else 0.0)
+            why_not = check.complaint(tried, sizes)
             if why_not is None:
-                return check.text(lines), asked
+                return check.text(tried), asked
         raise Problem(f"{self.name}: no config for {asked!r} can be fitted: {why_not}")
-
-    def _head(self, data: list[str]) -> list[str]:
-        lines = ["# Made from the columns of the file; every guess is yours to change.", ""]
-        return [*lines, 'out = "model"  # the folder that `scrollmt fit` writes', "", *data]
 
     def _asked(self, column: str | None, taken: list[str], which: str) -> str:
         """The column to ask about: the one given, or the first or last of numbers that vary."""
@@ -235,7 +229,7 @@ class _Desk:
         for one in wanted if which == "first" else wanted[::-1]:
             odd = self.loaded.odd.get(one)
             if odd is not None and odd.mostly_numbers:
-                marker = drafts.listed([odd.cell])
+                marker = toml([odd.cell])
                 raise KeyProblem(
                     f"{self.name}: {odd.sentence(one)}; correct them, ask about another --column, "
                     f"or read them as missing with data.missing = {marker}",
@@ -290,15 +284,18 @@ def _questions(asked: str, prepared: Prepared, values: pd.Series) -> dict[str, Q
     """Three questions, with thresholds from the part that trains."""
     seen = pd.Series(prepared.train.X.values["value"]).dropna()
     transform = guessing.is_skewed(seen) and bool(values.min() >= 0)
-    value = drafts.value_question(asked, transform=transform, count=guessing.are_counts(values))
-    key, level, share = _threshold(seen)
+    comparison, level, share = _threshold(seen)
     rare = None if 0.02 < share < 0.9 else f"{share:.1%} of the training windows are such events"
-    event = drafts.event_question(asked, key, level)
     only_two = None if seen.nunique() > 2 else f"{asked} has two values, which is an event"
     return {
-        "value": Question(value, only_two if rare is None else None),
-        "event": Question(event, rare),
-        "band": Question(drafts.band_question(asked)),
+        "value": Question(
+            "value",
+            transform=transform,
+            count=guessing.are_counts(values),
+            why_not=only_two if rare is None else None,
+        ),
+        "event": Question("event", comparison=comparison, level=level, why_not=rare),
+        "band": Question("bands"),
     }
 
 
@@ -315,18 +312,12 @@ def _threshold(seen: pd.Series) -> tuple[str, float, float]:
     return ("at_least", tenth, at_least) if share < 0.02 else ("above", tenth, share)
 
 
-def _target(values: pd.Series) -> list[str]:
-    """The lines of a target: its head, from what its column holds."""
+def _target(asked: str, values: pd.Series) -> TableDraft:
+    """The head of a target from what its column holds; inputs are still to be chosen."""
     if not guessing.is_number(values):
-        texts = guessing.texts_of(values)
-        if len(texts) == 2:
-            return ['head = "event"', f"labels = {drafts.listed(texts)}  # the second is the event"]
-        lines = ['head = "categorical"  # or "ordinal", with the classes in their order']
-        return [*lines, f"classes = {drafts.listed(texts)}"]
+        texts = tuple(guessing.texts_of(values))
+        return TableDraft(asked, (), "event" if len(texts) == 2 else "categorical", texts)
     if guessing.are_classes(values):
         classes = int(values.max()) + 1
-        return ['head = "event"'] if classes == 2 else ['head = "ordinal"', f"classes = {classes}"]
-    count = (
-        ['# head = "count"  # whole numbers from zero on'] if guessing.are_counts(values) else []
-    )
-    return ['head = "gaussian"', *count]
+        return TableDraft(asked, (), "event" if classes == 2 else "ordinal", classes=classes)
+    return TableDraft(asked, (), "gaussian", count=guessing.are_counts(values))

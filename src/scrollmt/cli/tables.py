@@ -26,7 +26,7 @@ from scrollmt.cli.cells import Odd, markers_sentence, read_cells
 from scrollmt.cli.config import STANDARD_STREAM, Source
 from scrollmt.cli.csvs import Style
 from scrollmt.cli.shell import KeyProblem, Problem, note, sentence
-from scrollmt.cli.times import dated, named
+from scrollmt.cli.times import dated, named, need_columns
 
 __all__ = [
     "Loaded",
@@ -35,6 +35,7 @@ __all__ = [
     "dated",
     "load",
     "named",
+    "need_columns",
     "read",
     "read_bytes",
     "replacing",
@@ -100,7 +101,7 @@ def _parsed(raw: bytes, name: str, source: Source) -> tuple[pd.DataFrame, Source
             frame = csvs.read_columns(text, name, style, source.missing or ())
     except Problem:
         raise
-    except Exception as error:  # what a stranger wrote may be wrong in any way there is
+    except Exception as error:  # pandas and pyarrow raise many kinds
         raise Problem(f"{name} cannot be read as {kind}: {sentence(error)}") from error
     frame.columns = [str(column) for column in frame.columns]
     repeated = frame.columns[frame.columns.duplicated()]
@@ -155,7 +156,7 @@ def _with_numbers(
             marker = json.dumps([cells.odd.cell], ensure_ascii=False)
             way = f"read them as missing with data.missing = {marker}"
             if csvs.is_number(cells.odd.cell):
-                way = "say how numbers are written with data.decimal and data.thousands"
+                way = "set data.decimal and data.thousands to how numbers are written"
             raise KeyProblem(
                 f"{name}: {cells.odd.sentence(str(column))}, and {needed[column]} needs numbers; "
                 f"correct them, or {way}",

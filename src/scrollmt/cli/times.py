@@ -8,6 +8,8 @@ they lack it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pandas as pd
 
@@ -25,6 +27,23 @@ def named(file: str) -> str:
     return "standard input" if file == STANDARD_STREAM else file
 
 
+def need_columns(
+    frame: pd.DataFrame,
+    wanted: Iterable[str],
+    where: str,
+    role: str = "",
+    *,
+    kind: str = "column",
+) -> None:
+    """Refuse a table that lacks a column; ``role`` says what the column is for."""
+    for column in wanted:
+        if column not in frame:
+            raise Problem(
+                f"{where} has no {kind} {column!r}{role}; there are "
+                f"{', '.join(map(repr, frame.columns))}"
+            )
+
+
 def dated(frame: pd.DataFrame, source: Source) -> pd.DataFrame:
     """The rows of a series in the order of time, one a time, its time as dates or numbers.
 
@@ -33,12 +52,7 @@ def dated(frame: pd.DataFrame, source: Source) -> pd.DataFrame:
     if source.time is None:
         return frame
     where = named(source.files[0])
-    for column in source.time_columns:
-        if column not in frame:
-            raise Problem(
-                f"{where} has no time column {column!r}; there are "
-                f"{', '.join(map(repr, frame.columns))}"
-            )
+    need_columns(frame, source.time_columns, where, kind="time column")
     times = read_times(frame, source)
     if times.isna().any():
         rows = np.flatnonzero(times.isna())
@@ -151,11 +165,11 @@ def _one_row_a_time(frame: pd.DataFrame, time: str, policy: str, where: str) -> 
         return frame
     count, first = int(repeated.sum()), frame[time][repeated].iloc[0]
     clocks = _clock_change(frame[time][repeated])
-    hint = f"; if these are local times where clocks change, say data.{_ZONE}" if clocks else ""
+    hint = f"; if these are local times where clocks change, set data.{_ZONE}" if clocks else ""
     if policy == "error":
         raise KeyProblem(
             f"{where}: times occur more than once, first {first} ({count} such rows); keep one row "
-            f"a time, or say which is to count: data.duplicates = 'first', 'last' or 'mean'{hint}",
+            f"a time, or choose with data.duplicates = 'first', 'last' or 'mean'{hint}",
             _ZONE.replace(" ", "") if clocks else "duplicates=mean",
         )
     note(
@@ -207,6 +221,6 @@ def on_grid(frame: pd.DataFrame, time: str, step: pd.Timedelta, where: str) -> p
     if nights:
         note(
             f"{where}: an hour is missing in the night of Sunday {nights[0]:%Y-%m-%d}; if these "
-            f"are local times where clocks change, say data.{_ZONE}"
+            f"are local times where clocks change, set data.{_ZONE}"
         )
     return frame.set_index(time).reindex(grid).reset_index()

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from scrollmt.cli import drafts
 from scrollmt.cli.config import ONE_DAY, parse_config
 from scrollmt.cli.data import Prepared, prepare_rows
-from scrollmt.cli.drafts import Draft, Question
+from scrollmt.cli.drafts import Draft, Question, SeriesDraft
 from scrollmt.cli.shell import Problem
 
 
@@ -37,15 +38,14 @@ class Trial:
     """Configs with one beginning, read and checked as `fit --check` does."""
 
     rows: pd.DataFrame
-    head: list[str]
+    data: drafts.Data
     folder: Path
     digests: list[str]
 
-    def text(self, draft: Draft | list[str]) -> str:
-        lines = draft.text() if isinstance(draft, Draft) else draft
-        return "\n".join(self.head + lines) + "\n"
+    def text(self, draft: Draft) -> str:
+        return drafts.text(self.data, draft)
 
-    def prepared(self, draft: Draft | list[str]) -> Prepared:
+    def prepared(self, draft: Draft) -> Prepared:
         config = parse_config(self.text(draft).encode(), _NAME, self.folder)
         with warnings.catch_warnings():
             # What a fit warns of, it says when it is run.
@@ -54,7 +54,7 @@ class Trial:
             prepared.model._ready(*prepared.train)
         return prepared
 
-    def complaint(self, draft: Draft | list[str], sizes: Sizes = SIZES[-1]) -> str | None:
+    def complaint(self, draft: Draft, sizes: Sizes = SIZES[-1]) -> str | None:
         """Why a config cannot be fitted, or has parts that are too small."""
         try:
             prepared = self.prepared(draft)
@@ -71,8 +71,8 @@ class Trial:
 
 
 def long_enough(
-    check: Trial, draft: Draft, step: pd.Timedelta | None, name: str
-) -> tuple[Draft, Prepared]:
+    check: Trial, draft: SeriesDraft, step: pd.Timedelta | None, name: str
+) -> tuple[SeriesDraft, Prepared]:
     """The draft with the longest history and lead that leave enough windows for all parts."""
     why_not = None
     for sizes in SIZES:
@@ -82,7 +82,7 @@ def long_enough(
             if why_not is None:
                 return tried, check.prepared(tried)
     raise Problem(
-        f"{name}: no question about {draft.lags!r} can be learned from {len(check.rows)} rows: "
+        f"{name}: no question about {draft.asked!r} can be learned from {len(check.rows)} rows: "
         f"{why_not}"
     )
 
@@ -103,7 +103,7 @@ def _natural(step: pd.Timedelta | None) -> tuple[int, int]:
     return (14, 1) if 0.9 <= day < 2 else (12, 1)
 
 
-def learnable(check: Trial, draft: Draft) -> dict[str, Question]:
+def learnable(check: Trial, draft: SeriesDraft) -> dict[str, Question]:
     """The questions, those that cannot be learned with the reason; one at least is asked."""
     active = {name: one for name, one in draft.questions.items() if one.why_not is None}
     if check.complaint(replace(draft, questions=active)) is None:

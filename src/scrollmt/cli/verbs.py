@@ -9,21 +9,12 @@ from typing import Any
 import pandas as pd
 import typer
 
+from scrollmt._io.text import plain
 from scrollmt.cli import models, tables
 from scrollmt.cli.config import STANDARD_STREAM, read_config
 from scrollmt.cli.data import Part, Prepared, prepare
 from scrollmt.cli.scores import say_skill, show_scores
-from scrollmt.cli.shell import (
-    INTERRUPTED,
-    Problem,
-    about,
-    by_task,
-    emit,
-    note,
-    plain,
-    say,
-    show,
-)
+from scrollmt.cli.shell import INTERRUPTED, Problem, about, by_task, emit, note, say, show
 from scrollmt.forecaster import Forecaster
 from scrollmt.windows import Windows
 from scrollmt.windows.answers import tidy
@@ -200,23 +191,11 @@ def forecast(
                 chances = answer.laws[name].probs[0]  # type: ignore[attr-defined]
                 cells["bands"] = dict(zip(asked.names, chances, strict=True))  # type: ignore[attr-defined]
             tasks[name] = {"sentence": answer.sentence(name, level), **cells}
-        passed = len(answer.window.dropped)
-        emit(
-            {
-                "t": answer.t,
-                "level": level,
-                "passed_over": passed,
-                "notices": answer.notices,
-                "tasks": tasks,
-            }
-        )
+        result = {"t": answer.t, "level": level, "passed_over": len(answer.window.dropped)}
+        emit(result | {"notices": answer.notices, "tasks": tasks})
         return
-    say(f"Forecast from t = {answer.t}")
-    for task in answer.laws:
-        say(f"  {task}: {answer.sentence(task, level)}")
-    skipped = len(answer.window.dropped)
-    if skipped:
-        say(f"  passed over for missing values: {skipped} later origins")
+    for line in answer.lines(level):
+        say(line)
     cells = numbers[["median", "lower", "upper", "probability", "band"]]
     show(
         cells.dropna(axis=1, how="all"),

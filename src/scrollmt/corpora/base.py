@@ -17,7 +17,7 @@ import operator
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import jax
 import numpy as np
@@ -27,6 +27,10 @@ from numpy.typing import ArrayLike, NDArray
 CLASSES = {"event": 2, "regime": 4}
 TASKS = ("state", *CLASSES)
 LOG_2PI = math.log(2 * math.pi)
+
+Scores: TypeAlias = NDArray[np.float64]
+# Values of a state, or whole numbers of classes.
+Labels: TypeAlias = NDArray[np.floating[Any]] | NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +45,7 @@ class Corpus(abc.ABC):
     """
 
     X: NDArray[np.float32]
-    Y: Mapping[str, NDArray]
+    Y: Mapping[str, Labels]
     lead: float
     edges: NDArray[np.float64]
     seed: int
@@ -103,15 +107,15 @@ class OracleScore:
         """This score with the windows `rows` taken from `better`, in its order."""
         index = np.asarray(rows)
 
-        def replace(array: NDArray, new: NDArray) -> NDArray:
+        def replace(array: Scores, new: Scores) -> Scores:
             out = array.copy()
             out[index] = new
             return out
 
         return self._map(replace, better)
 
-    def _map(self, f: Callable[[NDArray, NDArray], NDArray], other: OracleScore) -> OracleScore:
-        def by_task(mine: Mapping[str, NDArray], its: Mapping[str, NDArray]) -> dict[str, NDArray]:
+    def _map(self, f: Callable[[Scores, Scores], Scores], other: OracleScore) -> OracleScore:
+        def by_task(mine: Mapping[str, Scores], its: Mapping[str, Scores]) -> dict[str, Scores]:
             return {task: f(mine[task], its[task]) for task in mine}
 
         return OracleScore(
@@ -123,7 +127,7 @@ class OracleScore:
         )
 
 
-def frozen_device() -> AbstractContextManager:
+def frozen_device() -> AbstractContextManager[None]:
     """Draw on the CPU whatever the default device: a frozen corpus must not depend on it.
 
     Chaos turns one last bit of rounding into another trajectory within a few time units.
@@ -132,10 +136,11 @@ def frozen_device() -> AbstractContextManager:
         cpu = jax.local_devices(backend="cpu")[0]
     except RuntimeError as error:
         raise ValueError(
-            "corpora are drawn on the CPU, which JAX was told to leave out; "
+            "corpora are drawn on the CPU, which JAX was configured without; "
             "list it last, as in JAX_PLATFORMS=cuda,cpu"
         ) from error
-    return jax.default_device(cpu)
+    chosen: AbstractContextManager[None] = jax.default_device(cpu)
+    return chosen
 
 
 def generation_key(seed: int) -> Key[Array, ""]:
@@ -143,12 +148,13 @@ def generation_key(seed: int) -> Key[Array, ""]:
     return jax.random.key(seed, impl="threefry2x32")
 
 
-def gaussian_nll(y: NDArray, mean: NDArray, var: NDArray) -> NDArray:
+def gaussian_nll(y: Labels, mean: Scores, var: Scores) -> Scores:
     """-log N(y; mean, var), elementwise."""
-    return 0.5 * (LOG_2PI + np.log(var) + (y - mean) ** 2 / var)
+    nll: Scores = 0.5 * (LOG_2PI + np.log(var) + (y - mean) ** 2 / var)
+    return nll
 
 
-def quartile_classes(values: NDArray) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+def quartile_classes(values: Scores) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
     """Classes 0 to 3 by the quartiles of `values`, and those quartiles.
 
     Quartiles interpolate linearly between order statistics (NumPy's default rule, Hyndman and
@@ -164,7 +170,7 @@ def steps_in(lead: float, step: float) -> int:
     if not math.isfinite(ratio) or ratio <= 0:
         raise ValueError(f"lead={lead} must be positive and finite; the smallest lead is {step:g}")
     count = round(ratio)
-    # 1e-6 of a step forgives the rounding of decimal leads and nothing that a user could mean.
+    # 1e-6 of a step covers the rounding of decimal leads, and no difference that a user could mean.
     if count == 0 or abs(ratio - count) > 1e-6:
         below, above = math.floor(ratio) * step, math.ceil(ratio) * step
         nearest = f"{above:g}" if below == 0 else f"{below:g} or {above:g}"
@@ -199,9 +205,9 @@ def check_states(x: ArrayLike, dim: int) -> NDArray[np.float64]:
     return states
 
 
-def check_labels(Y: Mapping[str, ArrayLike], n: int) -> dict[str, NDArray]:
+def check_labels(Y: Mapping[str, ArrayLike], n: int) -> dict[str, Labels]:
     """The three tasks of `Y` as complete (n,) arrays, classes as integers."""
-    labels = {}
+    labels: dict[str, Labels] = {}
     for task in TASKS:
         if task not in Y:
             raise ValueError(f"Y has no task {task!r}; it holds {sorted(map(str, Y))}")

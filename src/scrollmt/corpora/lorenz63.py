@@ -42,7 +42,9 @@ from scrollmt.corpora.base import (
     CLASSES,
     LOG_2PI,
     Corpus,
+    Labels,
     OracleScore,
+    Scores,
     check_labels,
     check_states,
     count_of,
@@ -69,7 +71,7 @@ QUESTIONS: dict[str, Observable] = {
 }
 
 # Members are summed up in groups, whose differences show the Monte-Carlo error.
-# A window whose score has a larger variance than ROUGH_VAR hangs on a few lucky members.
+# A window whose score has a larger variance than ROUGH_VAR depends on a few members.
 GROUPS = 10
 LEAST_MEMBERS = 100
 REFINEMENTS = (10, 100)
@@ -141,7 +143,7 @@ class Lorenz63(Corpus):
         self,
         key: Key[Array, ""],
         states: NDArray[np.float64],
-        y: Mapping[str, NDArray],
+        y: Mapping[str, Labels],
         members: int,
         chunk: int | None,
     ) -> OracleScore:
@@ -212,7 +214,8 @@ def _advance(
         noise = jax.random.normal(jax.random.fold_in(key, first + k), state.shape, state.dtype)
         return _step_mean(state) + SIGMA_STEP * noise
 
-    return jax.lax.fori_loop(0, steps, move, state)
+    moved: Array = jax.lax.fori_loop(0, steps, move, state)
+    return moved
 
 
 @partial(jax.jit, static_argnames=("chains", "per_chain", "window"))
@@ -313,7 +316,7 @@ def _chunk(chunk: int | None, members: int) -> int:
 
 
 def _in_chunks(
-    simulate: Callable[..., tuple[Array, ...]], chunk: int, *columns: NDArray
+    simulate: Callable[..., tuple[Array, ...]], chunk: int, *columns: Labels
 ) -> list[NDArray[np.float64]]:
     """Apply `simulate(index, *columns)` to `chunk` rows at a time; results in float64."""
     n = len(columns[0])
@@ -334,14 +337,14 @@ def _in_chunks(
     return results
 
 
-def _pooled(size: int, means: NDArray, squares: NDArray) -> tuple[NDArray, NDArray]:
+def _pooled(size: int, means: Scores, squares: Scores) -> tuple[Scores, Scores]:
     """Mean and variance of x at the lead from groups of `size` members, (N, G) to (N,)."""
     mean = means.mean(axis=1)
     total = squares.sum(axis=1) + size * ((means - mean[:, None]) ** 2).sum(axis=1)
     return mean, total / (size * means.shape[1] - 1) + SIGMA_STEP**2
 
 
-def _score_log_sums(size: int, log_sums: NDArray) -> tuple[NDArray, NDArray]:
+def _score_log_sums(size: int, log_sums: Scores) -> tuple[Scores, Scores]:
     """-log of the mean over all members, bias removed, and its variance, (N, G) to (N,).
 
     With r the relative variance of the mean, seen between the groups, -log of it is r / 2 too
@@ -354,9 +357,7 @@ def _score_log_sums(size: int, log_sums: NDArray) -> tuple[NDArray, NDArray]:
     return math.log(size * GROUPS) - total - 0.5 * relative_var, relative_var
 
 
-def _score_moments(
-    size: int, y: NDArray, means: NDArray, squares: NDArray
-) -> tuple[NDArray, NDArray]:
+def _score_moments(size: int, y: Labels, means: Scores, squares: Scores) -> tuple[Scores, Scores]:
     """Gaussian score, bias removed by the jackknife over groups, and its variance."""
     whole = gaussian_nll(y, *_pooled(size, means, squares))
     without = np.stack(

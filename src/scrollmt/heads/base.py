@@ -22,8 +22,10 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 from scipy.optimize import minimize
 
+from scrollmt._numerics.graph import Value
 from scrollmt._numerics.quadrature import log_expected
 from scrollmt._numerics.weighted import weighted_moments
+from scrollmt.heads.exported import Exported
 from scrollmt.laws import HeadLaw, Law, real_labels
 
 HeadT = TypeVar("HeadT", bound="AbstractHead")
@@ -55,6 +57,14 @@ class AbstractHead(eqx.Module):
         """How many latent lines the head reads."""
         return 1
 
+    @property
+    def point_only(self) -> bool:
+        """Whether the head reads means alone, so that its belief has to be a point estimate.
+
+        A head of several lines that uses their variances says False.
+        """
+        return self.rows > 1
+
     @abc.abstractmethod
     def log_predictive(self, y: Array, mean: Array, var: Array) -> Array:
         """Log score of each label under the plate predictive, in nats."""
@@ -85,6 +95,16 @@ class AbstractHead(eqx.Module):
         return repr(self)
 
     @property
+    def num_classes(self) -> int | None:
+        """How many classes the labels are; None where they are numbers."""
+        return None
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """The texts that labels of classes are written as; None where they are 0 to R-1."""
+        return None
+
+    @property
     def takes_bounds(self) -> bool:
         """Whether a label may be a pair, a lower and an upper bound of a value."""
         return False
@@ -108,6 +128,14 @@ class AbstractHead(eqx.Module):
     def law(self, mean: np.ndarray, var: np.ndarray) -> Law:
         """The plate predictives as the law a user reads."""
         return HeadLaw(self, mean, var)
+
+    def onnx_outputs(self, mean: Value, var: Value, offset: float, scale: float) -> Exported | None:
+        """The arguments of `rescaled_law` as tensors of an ONNX graph; None without such a form.
+
+        `mean` and `var` are the latent line in the precision of the fit. `scrollmt.heads.exported`
+        has the kinds to return.
+        """
+        return None
 
     def rescaled_law(self, mean: np.ndarray, var: np.ndarray, offset: float, scale: float) -> Law:
         """The law of `offset + scale * y`, for a head that was fitted to y."""
@@ -153,7 +181,8 @@ def best_constant(head: HeadT, y: Array, weight: Array) -> tuple[HeadT, Array]:
 
     found = minimize(loss, np.asarray(flat, np.float64), jac=True, method="L-BFGS-B")
     best = found.x if np.isfinite(found.fun) and np.isfinite(found.x).all() else flat
-    return eqx.combine(shaped(jnp.asarray(best, flat.dtype)), fixed)
+    fitted: tuple[HeadT, Array] = eqx.combine(shaped(jnp.asarray(best, flat.dtype)), fixed)
+    return fitted
 
 
 @eqx.filter_jit

@@ -17,7 +17,9 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from scrollmt._data.labels import count_and_texts, read_classes
+from scrollmt._numerics.graph import Value
 from scrollmt.heads.base import AbstractHead, class_shares
+from scrollmt.heads.exported import ExportedClasses
 from scrollmt.laws import CategoricalLaw
 
 
@@ -41,6 +43,14 @@ class Categorical(AbstractHead):
     def rows(self) -> int:
         return self.classes
 
+    @property
+    def num_classes(self) -> int:
+        return self.classes
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        return self.labels
+
     def read_labels(self, name: str, values: Any) -> tuple[np.ndarray, np.ndarray]:
         return read_classes(name, values, self.classes, self.labels)
 
@@ -53,6 +63,9 @@ class Categorical(AbstractHead):
 
     def law(self, mean: np.ndarray, var: np.ndarray) -> CategoricalLaw:
         return CategoricalLaw(np.asarray(jax.nn.log_softmax(jnp.asarray(mean), axis=-1)))
+
+    def onnx_outputs(self, mean: Value, var: Value, offset: float, scale: float) -> ExportedClasses:
+        return ExportedClasses(mean.apply("LogSoftmax", axis=-1).cast(np.float64))
 
     def __repr__(self) -> str:
         return f"Categorical({self.classes if self.labels is None else list(self.labels)})"

@@ -24,8 +24,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from scrollmt._numerics.graph import Value
 from scrollmt._numerics.normal import log_bucket_mass
 from scrollmt.heads.base import AbstractHead, mean_and_sd
+from scrollmt.heads.exported import ExportedNormal
 from scrollmt.heads.gaussian import Gaussian
 from scrollmt.laws.censored import CensoredLaw, read_bounds
 
@@ -106,6 +108,10 @@ class Censored(AbstractHead):
         # The limits are in the user's units already.
         latent = self.gaussian.law(mean, var).affine(offset, scale)
         return CensoredLaw(latent, *self.limits)
+
+    def onnx_outputs(self, mean: Value, var: Value, offset: float, scale: float) -> ExportedNormal:
+        latent = self.gaussian.onnx_outputs(mean, var, offset, scale)
+        return ExportedNormal(latent.mean, latent.var, prefix="latent_")
 
     def __repr__(self) -> str:
         given = {"lower": self.lower, "upper": self.upper}

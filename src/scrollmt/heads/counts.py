@@ -29,10 +29,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from scrollmt._numerics.graph import Value
 from scrollmt._numerics.normal import LOG_SQRT_2PI
 from scrollmt._numerics.quadrature import log_expected
 from scrollmt._numerics.special import exp_rest, stirling_error
 from scrollmt.heads.base import AbstractQuadrature
+from scrollmt.heads.exported import ExportedLatent
 from scrollmt.laws import CountLaw, real_labels
 
 # Below, the exponential is a float of either precision; above, all that matters is linear.
@@ -82,6 +84,10 @@ class AbstractCount(AbstractQuadrature):
     def log_predictive(self, y: Array, mean: Array, var: Array) -> Array:
         return log_expected(self.log_mass, y, self.log_rate + mean, var)
 
+    def _exported(self, mean: Value, var: Value, dispersion: float) -> ExportedLatent:
+        line = float(self.log_rate) + mean.cast(np.float64)
+        return ExportedLatent(line, var.cast(np.float64), {"dispersion": dispersion})
+
     def read_labels(self, name: str, values: Any) -> tuple[np.ndarray, np.ndarray]:
         y = real_labels(values, len(values), f"task {name!r}")
         seen = ~np.isnan(y)
@@ -100,7 +106,8 @@ class AbstractCount(AbstractQuadrature):
         if not rate > 0.0:
             return self
         start = jnp.asarray(math.log(rate), self.log_rate.dtype)
-        return eqx.tree_at(lambda head: head.log_rate, self, start)
+        started: Self = eqx.tree_at(lambda head: head.log_rate, self, start)
+        return started
 
 
 class Poisson(AbstractCount):
@@ -124,6 +131,9 @@ class Poisson(AbstractCount):
 
     def law(self, mean: np.ndarray, var: np.ndarray) -> CountLaw:
         return CountLaw(float(self.log_rate) + np.asarray(mean, np.float64), var)
+
+    def onnx_outputs(self, mean: Value, var: Value, offset: float, scale: float) -> ExportedLatent:
+        return self._exported(mean, var, 0.0)
 
     def __repr__(self) -> str:
         return "Poisson()"
@@ -173,6 +183,9 @@ class Count(AbstractCount):
     def law(self, mean: np.ndarray, var: np.ndarray) -> CountLaw:
         line = float(self.log_rate) + np.asarray(mean, np.float64)
         return CountLaw(line, var, np.exp(np.float64(self.log_dispersion)))
+
+    def onnx_outputs(self, mean: Value, var: Value, offset: float, scale: float) -> ExportedLatent:
+        return self._exported(mean, var, float(np.exp(np.float64(self.log_dispersion))))
 
     def __repr__(self) -> str:
         return "Count()"

@@ -15,8 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from scrollmt._numerics.graph import Value
 from scrollmt._numerics.normal import LOG_SQRT_2PI
 from scrollmt.heads.base import AbstractHead, mean_and_sd
+from scrollmt.heads.exported import ExportedNormal
 from scrollmt.laws import GaussianLaw
 
 
@@ -62,8 +64,15 @@ class Gaussian(AbstractHead):
         noise = float(np.exp(2.0 * np.float64(self.log_sigma_obs)))
         return GaussianLaw(mean, np.sqrt(noise + np.asarray(var, np.float64)), noise_var=noise)
 
+    def onnx_outputs(self, mean: Value, var: Value, offset: float, scale: float) -> ExportedNormal:
+        noise = float(np.exp(2.0 * np.float64(self.log_sigma_obs)))
+        total = scale**2 * (var.cast(np.float64) + noise)
+        return ExportedNormal(offset + scale * mean.cast(np.float64), total)
+
     def scaled(self, factor: float | Array) -> Self:
-        return eqx.tree_at(lambda h: h.log_sigma_obs, self, self.log_sigma_obs + jnp.log(factor))
+        log_sigma = self.log_sigma_obs + jnp.log(factor)
+        scaled: Self = eqx.tree_at(lambda h: h.log_sigma_obs, self, log_sigma)
+        return scaled
 
     def __repr__(self) -> str:
         return "Gaussian()"

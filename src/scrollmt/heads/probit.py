@@ -20,8 +20,11 @@ from jaxtyping import Array, Float, Int
 from scipy.special import ndtri
 
 from scrollmt._data.labels import count_and_texts, read_classes, read_texts
+from scrollmt._numerics import graph
+from scrollmt._numerics.graph import Value
 from scrollmt._numerics.normal import log_bucket_mass
 from scrollmt.heads.base import AbstractHead, class_shares
+from scrollmt.heads.exported import ExportedClasses
 from scrollmt.laws import EventLaw, OrdinalLaw
 
 PROBIT_BASE_SCALE = 1.005
@@ -44,6 +47,10 @@ class AbstractProbit(AbstractHead):
     @property
     def classes(self) -> int:
         return self.cutpoints.shape[-1] + 1
+
+    @property
+    def num_classes(self) -> int:
+        return self.classes
 
     @abc.abstractmethod
     def with_cutpoints(self, cutpoints: Float[Array, " cuts"]) -> Self:
@@ -77,6 +84,12 @@ class AbstractProbit(AbstractHead):
         """Log mass of every class, along a new last axis."""
         labels = jnp.arange(self.classes)
         return jax.vmap(lambda r: self.log_predictive(r, mean, var), out_axes=-1)(labels)
+
+    def onnx_outputs(self, mean: Value, var: Value, offset: float, scale: float) -> ExportedClasses:
+        spread = (var + PROBIT_BASE_SCALE**2).apply("Sqrt").column()
+        edges = np.pad(np.asarray(self.cutpoints), 1, constant_values=(-np.inf, np.inf))
+        lo, hi = ((side - mean.column()) / spread for side in (edges[:-1], edges[1:]))
+        return ExportedClasses(graph.log_bucket_mass(lo, hi).cast(np.float64))
 
     @eqx.filter_jit
     def half_information(self, mean: Array, var: Array) -> Array:
@@ -122,6 +135,10 @@ class Event(AbstractProbit):
         return "yes or no: probit"
 
     @property
+    def class_names(self) -> tuple[str, ...] | None:
+        return self.labels
+
+    @property
     def cutpoints(self) -> Float[Array, " 1"]:
         return self.cutpoint[None]
 
@@ -129,7 +146,8 @@ class Event(AbstractProbit):
         return read_classes(name, values, 2, self.labels, yes_or_no=True)
 
     def with_cutpoints(self, cutpoints: Float[Array, " cuts"]) -> Self:
-        return eqx.tree_at(lambda h: h.cutpoint, self, cutpoints[0])
+        cut: Self = eqx.tree_at(lambda h: h.cutpoint, self, cutpoints[0])
+        return cut
 
     def law(self, mean: np.ndarray, var: np.ndarray) -> EventLaw:
         return EventLaw(_log_probs(self, mean, var))
@@ -159,6 +177,10 @@ class Ordinal(AbstractProbit):
         return f"{self.classes} ordered classes: probit with learned cutpoints"
 
     @property
+    def class_names(self) -> tuple[str, ...] | None:
+        return self.labels
+
+    @property
     def cutpoints(self) -> Float[Array, " cuts"]:
         steps = jnp.concatenate([jnp.zeros_like(self.log_gaps[:1]), jnp.exp(self.log_gaps)])
         if self.log_gaps.shape[-1] == 0:
@@ -170,7 +192,8 @@ class Ordinal(AbstractProbit):
 
     def with_cutpoints(self, cutpoints: Float[Array, " cuts"]) -> Self:
         values = (cutpoints[0], jnp.log(jnp.diff(cutpoints)))
-        return eqx.tree_at(lambda h: (h.first_cutpoint, h.log_gaps), self, values)
+        cut: Self = eqx.tree_at(lambda h: (h.first_cutpoint, h.log_gaps), self, values)
+        return cut
 
     def law(self, mean: np.ndarray, var: np.ndarray) -> OrdinalLaw:
         return OrdinalLaw(_log_probs(self, mean, var))

@@ -26,10 +26,12 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 from scipy.special import ndtri
 
+from scrollmt._numerics.graph import Value
 from scrollmt._numerics.normal import LOG_SQRT_2PI
 from scrollmt._numerics.special import exp_rest, stirling_error
 from scrollmt._numerics.weighted import weighted_quantiles
 from scrollmt.heads.base import AbstractHead, mean_and_sd
+from scrollmt.heads.exported import ExportedLatent
 from scrollmt.laws.student import StudentTLaw, log_precision_step, log_precision_top
 
 # With these nodes the error is below 1e-6 nats for 2 < df <= 300, labels up to 10^12 scales out and
@@ -101,11 +103,18 @@ class StudentT(AbstractHead):
         lower = jnp.log(noise / jnp.where(spare, least - var, noise))
         top = jnp.where(spare, jnp.minimum(top, lower), top)
         down = jnp.arange(NODES, dtype=top.dtype).reshape(-1, *(1,) * top.ndim)
-        return top - log_precision_step(df, jnp.sqrt) * down
+        step: Array = log_precision_step(df, jnp.sqrt)
+        return top - step * down
 
     def law(self, mean: np.ndarray, var: np.ndarray) -> StudentTLaw:
         scale, excess = (np.exp(np.float64(x)) for x in (self.log_scale_obs, self.log_df_excess))
         return StudentTLaw(mean, var, scale, 2.0 + excess)
+
+    def onnx_outputs(self, mean: Value, var: Value, offset: float, scale: float) -> ExportedLatent:
+        noise = scale * float(np.exp(np.float64(self.log_scale_obs)))
+        df = 2.0 + float(np.exp(np.float64(self.log_df_excess)))
+        line = offset + scale * mean.cast(np.float64), scale**2 * var.cast(np.float64)
+        return ExportedLatent(*line, {"scale_obs": noise, "df": df})
 
     def __repr__(self) -> str:
         return "StudentT()"

@@ -5,8 +5,8 @@ a last axis M. Whatever comes in, laws compute in NumPy float64. A label ``y`` i
 for all forecasts) or (N,). A missing label (NaN or None; for classes any negative number too) gives
 NaN.
 
-Ensembles (``mix``) of laws of a number are exact mixtures unless a law says otherwise: densities,
-masses and distribution functions are averaged.
+``mix`` gives exact mixtures: densities, masses and distribution functions are averaged, with
+weights where they are given. ``moment_matched`` gives one Gaussian law for several.
 """
 
 from scrollmt.laws.affine import AffineLaw
@@ -14,8 +14,10 @@ from scrollmt.laws.base import (
     IntVector,
     Law,
     LawT,
+    MemberWeights,
     Numbers,
     Vector,
+    averaged,
     class_labels,
     probabilities,
     real_labels,
@@ -32,8 +34,9 @@ from scrollmt.laws.discrete import (
     OrdinalLaw,
 )
 from scrollmt.laws.gaussian import GaussianLaw, central_z
+from scrollmt.laws.gaussian_mixture import GaussianMixtureLaw
 from scrollmt.laws.latent import LatentLaw
-from scrollmt.laws.mixture import MixtureLaw, mix
+from scrollmt.laws.mixture import MixtureLaw, mix, moment_matched
 from scrollmt.laws.real import Members, NumberLaw, RealLaw, members
 from scrollmt.laws.student import StudentTLaw
 
@@ -45,12 +48,14 @@ __all__ = [
     "DiscreteLaw",
     "EventLaw",
     "GaussianLaw",
+    "GaussianMixtureLaw",
     "HeadLaw",
     "IntVector",
     "LatentLaw",
     "Law",
     "LawT",
     "Matrix",
+    "MemberWeights",
     "Members",
     "MixtureLaw",
     "NumberLaw",
@@ -61,10 +66,12 @@ __all__ = [
     "Scored",
     "StudentTLaw",
     "Vector",
+    "averaged",
     "central_z",
     "class_labels",
     "members",
     "mix",
+    "moment_matched",
     "probabilities",
     "real_labels",
 ]

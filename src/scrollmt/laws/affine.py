@@ -12,7 +12,7 @@ from typing import Any, Self, final
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
-from scrollmt.laws.base import Numbers, Vector
+from scrollmt.laws.base import MemberWeights, Numbers, Vector
 from scrollmt.laws.mixture import mix
 from scrollmt.laws.real import Atoms, RealLaw
 
@@ -39,11 +39,11 @@ class AffineLaw(RealLaw):
         return type(self)(self.law[rows], self.offset, self.scale)
 
     @classmethod
-    def _mix(cls, laws: Sequence[Any]) -> Any:
+    def _mix(cls, laws: Sequence[Any], weights: MemberWeights | None) -> Any:
         units = {(law.offset, law.scale) for law in laws}
         if len(units) > 1:
-            return super()._mix(laws)
-        return mix([law.law for law in laws]).affine(*units.pop())
+            return super()._mix(laws, weights)
+        return mix([law.law for law in laws], weights).affine(*units.pop())
 
     @property
     def atoms(self) -> Atoms:

@@ -25,6 +25,7 @@ from scrollmt._io.arguments import is_whole, shown
 
 Vector = Float[np.ndarray, " N"]
 IntVector = Int[np.ndarray, " N"]
+MemberWeights = Float[np.ndarray, "M N"]
 # What NumPy can read as numbers. Its own ArrayLike leaves out None, which a label may be, and
 # plain floats under a run-time checker.
 Numbers: TypeAlias = Any
@@ -110,8 +111,13 @@ class Law(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def _mix(cls, laws: Sequence[Any]) -> Any:
-        """The equal-weight ensemble of laws of this class."""
+    def _mix(cls, laws: Sequence[Any], weights: MemberWeights | None) -> Any:
+        """The mixture of laws of this class; with equal weights where they are None."""
+
+    @classmethod
+    def _moment_matched(cls, laws: Sequence[Any]) -> Any:
+        """One law with the moments of the mixture; the mixture itself for most laws."""
+        return cls._mix(laws, None)
 
     @abc.abstractmethod
     def log_prob(self, y: Numbers) -> Vector:
@@ -200,6 +206,14 @@ class Law(abc.ABC):
 
 
 LawT = TypeVar("LawT", bound=Law)
+
+
+def averaged(values: Sequence[np.ndarray], weights: MemberWeights | None) -> np.ndarray:
+    """The average of M arrays (N, ...), with weights that sum to one for each forecast."""
+    stacked = np.stack(values)
+    if weights is None:
+        return np.asarray(stacked.mean(axis=0))
+    return np.asarray(np.einsum("mn,mn...->n...", weights, stacked))
 
 
 def set_array(law: Law, name: str, value: Numbers, ndim: int) -> np.ndarray:

@@ -17,7 +17,7 @@ from jaxtyping import Array, PRNGKeyArray
 from scipy.special import logsumexp
 
 from scrollmt._numerics.normal import padded_size
-from scrollmt.laws.base import Law, Numbers, Vector
+from scrollmt.laws.base import Law, MemberWeights, Numbers, Vector, averaged
 
 
 @runtime_checkable
@@ -39,7 +39,7 @@ class _Member(NamedTuple):
 class HeadLaw(Law):
     """N forecasts that are known by their log density (or mass) alone.
 
-    Of `offset + scale * y`, where the head speaks of y. `latent_mean` and `latent_sd` are those
+    Of `offset + scale * y`, where the head is one of y. `latent_mean` and `latent_sd` are those
     of the latent line, averaged over the members of a mixture.
     """
 
@@ -47,12 +47,15 @@ class HeadLaw(Law):
 
     def __init__(self, head: Scored, mean: Numbers, var: Numbers) -> None:
         self._members: tuple[_Member, ...] = (_Member(head, np.asarray(mean), np.asarray(var)),)
+        self._weights: MemberWeights = np.ones((1, len(self)))
         self.offset, self.scale = 0.0, 1.0
 
     @classmethod
-    def _of(cls, given: Sequence[_Member], offset: float, scale: float) -> Self:
+    def _of(
+        cls, given: Sequence[_Member], weights: MemberWeights, offset: float, scale: float
+    ) -> Self:
         law = cls(*given[0])
-        law._members = tuple(given)
+        law._members, law._weights = tuple(given), weights
         law.offset, law.scale = offset, scale
         return law
 
@@ -61,29 +64,35 @@ class HeadLaw(Law):
 
     def _rows(self, rows: np.ndarray) -> Self:
         kept = [_Member(m.head, m.mean[rows], m.var[rows]) for m in self._members]
-        return self._of(kept, self.offset, self.scale)
+        return self._of(kept, self._weights[:, rows], self.offset, self.scale)
 
     @classmethod
-    def _mix(cls, laws: Sequence[Any]) -> Self:
+    def _mix(cls, laws: Sequence[Any], weights: MemberWeights | None) -> Self:
         units = {(law.offset, law.scale) for law in laws}
-        counts = {len(law._members) for law in laws}
-        if len(units) > 1 or len(counts) > 1:
-            raise ValueError("mix: the laws differ in their units or numbers of members")
-        return cls._of([m for law in laws for m in law._members], laws[0].offset, laws[0].scale)
+        if len(units) > 1:
+            raise ValueError(
+                f"mix: the laws have different units, (offset, scale): {sorted(units)}"
+            )
+        shares = np.full((len(laws), len(laws[0])), 1.0 / len(laws)) if weights is None else weights
+        each = [share * law._weights for share, law in zip(shares, laws, strict=True)]
+        given = [member for law in laws for member in law._members]
+        return cls._of(given, np.concatenate(each), *units.pop())
 
     def affine(self, offset: float, scale: float) -> Self:
         """The law of `offset + scale * y`, for scale > 0."""
-        law = self._of(self._members, offset + scale * self.offset, scale * self.scale)
+        units = offset + scale * self.offset, scale * self.scale
+        law = self._of(self._members, self._weights, *units)
         return law._at_index(self.index)
 
     @property
     def latent_mean(self) -> np.ndarray:
-        return np.asarray(np.mean([m.mean for m in self._members], axis=0, dtype=np.float64))
+        return averaged([m.mean for m in self._members], self._weights)
 
     @property
     def latent_sd(self) -> np.ndarray:
-        within = np.mean([m.var for m in self._members], axis=0, dtype=np.float64)
-        return np.sqrt(within + np.var([m.mean for m in self._members], axis=0, dtype=np.float64))
+        centre = self.latent_mean
+        square = [m.var + (m.mean - centre) ** 2 for m in self._members]
+        return np.asarray(np.sqrt(averaged(square, self._weights)))
 
     def log_prob(self, y: Numbers) -> Vector:
         """Log density (or log mass) in nats, NaN where missing; in JAX's current precision."""
@@ -93,7 +102,7 @@ class HeadLaw(Law):
         if (self.offset, self.scale) != (0.0, 1.0):
             labels = (labels - self.offset) / self.scale
         terms = [_log_predictive(m, labels) for m in self._members]
-        total = logsumexp(terms, axis=0) - math.log(len(terms)) - math.log(self.scale)
+        total = logsumexp(terms, axis=0, b=self._weights) - math.log(self.scale)
         return np.where(seen, total, np.nan)
 
     def _sample(self, key: PRNGKeyArray, n: int) -> np.ndarray:

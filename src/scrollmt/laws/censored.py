@@ -17,9 +17,9 @@ import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 from scipy.special import log_ndtr, ndtr
 
-from scrollmt.laws.base import Numbers, Vector, real_labels
+from scrollmt.laws.base import MemberWeights, Numbers, Vector, real_labels
 from scrollmt.laws.gaussian import GaussianLaw
-from scrollmt.laws.mixture import mix
+from scrollmt.laws.mixture import moment_matched
 from scrollmt.laws.real import Atoms, RealLaw
 
 Bounds = Float[np.ndarray, "N 2"]
@@ -69,7 +69,7 @@ class CensoredLaw(RealLaw):
     """What a detector with limits records of a Gaussian value: at a limit, all that is beyond.
 
     `latent` is the law of the value itself, recorded or not. All else is about what is recorded:
-    min(max(x, lower), upper). An ensemble (`mix`) keeps the first two moments of the value, as for
+    min(max(x, lower), upper). `moment_matched` keeps the first two moments of the value, as for
     Gaussian laws.
     """
 
@@ -84,11 +84,21 @@ class CensoredLaw(RealLaw):
         return type(self)(self.latent[rows], self.lower, self.upper)
 
     @classmethod
-    def _mix(cls, laws: Sequence[Any]) -> Self:
-        limits = {(law.lower, law.upper) for law in laws}
+    def _mix(cls, laws: Sequence[Any], weights: MemberWeights | None) -> Any:
+        cls._limits(laws)
+        return super()._mix(laws, weights)
+
+    @classmethod
+    def _moment_matched(cls, laws: Sequence[Any]) -> Self:
+        return cls(moment_matched([law.latent for law in laws]), *cls._limits(laws))
+
+    @staticmethod
+    def _limits(laws: Sequence[Any]) -> tuple[float, float]:
+        """Those that all laws have."""
+        limits: set[tuple[float, float]] = {(law.lower, law.upper) for law in laws}
         if len(limits) > 1:
             raise ValueError(f"mix: the laws have different limits: {sorted(limits)}")
-        return cls(mix([law.latent for law in laws]), *limits.pop())
+        return limits.pop()
 
     def affine(self, offset: float, scale: float) -> Self:
         """The law of `offset + scale * y`, limits included, for scale > 0."""
@@ -104,7 +114,7 @@ class CensoredLaw(RealLaw):
     @property
     def above(self) -> Vector:
         """Chance that the value lies at or above the upper limit."""
-        return ndtr(-self.latent.standardise(self.upper))
+        return np.asarray(ndtr(-self.latent.standardise(self.upper)))
 
     @property
     def atoms(self) -> Atoms:
@@ -114,10 +124,6 @@ class CensoredLaw(RealLaw):
     def metrics(self) -> tuple[str, ...]:
         # Labels that are bounds have no distance to a mean or median.
         return "coverage", "crps"
-
-    @property
-    def latent_normal(self) -> GaussianLaw:
-        return self.latent
 
     def _moments(self) -> tuple[Vector, Vector]:
         """Mean and variance of what is recorded, in units of the latent sd around its mean."""
@@ -134,11 +140,11 @@ class CensoredLaw(RealLaw):
 
     @property
     def mean(self) -> Vector:
-        return self.latent.mean + self.latent.sd * self._moments()[0]
+        return np.asarray(self.latent.mean + self.latent.sd * self._moments()[0])
 
     @property
     def sd(self) -> Vector:
-        return self.latent.sd * np.sqrt(self._moments()[1])
+        return np.asarray(self.latent.sd * np.sqrt(self._moments()[1]))
 
     def is_atom(self, y: Numbers) -> np.ndarray:
         pairs = self._bounds(y)
@@ -182,7 +188,7 @@ class CensoredLaw(RealLaw):
         """
         z, a, b = (self.latent.standardise(v) for v in (self.recorded(y), self.lower, self.upper))
         below, above = _square_integral(z) - _square_integral(a), _square_integral(-z)
-        return self.latent.sd * (below + above - _square_integral(-b))
+        return np.asarray(self.latent.sd * (below + above - _square_integral(-b)))
 
     def recorded(self, y: Numbers) -> Vector:
         """Labels as the detector shows them: a limit where the value lies beyond it.
@@ -196,10 +202,10 @@ class CensoredLaw(RealLaw):
         return np.where(np.isposinf(high) & (low == self.upper), self.upper, shown)
 
     def _quantile(self, p: float) -> Vector:
-        return np.clip(self.latent.quantile(p), self.lower, self.upper)
+        return np.asarray(np.clip(self.latent.quantile(p), self.lower, self.upper))
 
     def _sample(self, key: PRNGKeyArray, n: int) -> Float[np.ndarray, "n N"]:
-        return np.clip(self.latent._sample(key, n), self.lower, self.upper)
+        return np.asarray(np.clip(self.latent._sample(key, n), self.lower, self.upper))
 
     def _bounds(self, y: Numbers) -> Bounds:
         return read_bounds(y, len(self), self.lower, self.upper)
@@ -219,4 +225,4 @@ def _log_mass(lo: Vector, hi: Vector) -> Vector:
         flip = lo + hi > 0.0
         left, right = np.where(flip, -hi, lo), np.where(flip, -lo, hi)
         top = log_ndtr(right)
-        return top + np.log1p(-np.exp(log_ndtr(left) - top))
+        return np.asarray(top + np.log1p(-np.exp(log_ndtr(left) - top)))

@@ -25,7 +25,8 @@ from scipy.optimize.elementwise import find_root
 from scipy.special import betainc, betaln, expit, gammainc, gammaincc, gammaln, logsumexp
 
 from scrollmt.laws.base import Numbers, Vector, real_labels
-from scrollmt.laws.latent import LatentLaw, parts
+from scrollmt.laws.latent import LatentLaw
+from scrollmt.laws.normals import parts
 from scrollmt.laws.real import Atoms, Members
 
 _NODES = 64
@@ -82,7 +83,7 @@ class CountLaw(LatentLaw):
 
     @property
     def mean(self) -> Vector:
-        return self._means.mean(axis=1)
+        return np.asarray(self._means.mean(axis=1))
 
     @property
     def sd(self) -> Vector:
@@ -92,11 +93,11 @@ class CountLaw(LatentLaw):
             within = means + means**2 * (
                 np.expm1(self.latent_var) + self.dispersion * np.exp(self.latent_var)
             )
-            return np.sqrt(within.mean(axis=1) + means.var(axis=1))
+            return np.asarray(np.sqrt(within.mean(axis=1) + means.var(axis=1)))
 
     def pmf(self, y: Numbers) -> Vector:
         """P(Y_n = y_n); NaN where y_n is missing."""
-        return np.exp(self.log_prob(y))
+        return np.asarray(np.exp(self.log_prob(y)))
 
     def log_prob(self, y: Numbers) -> Vector:
         """Log mass in nats; -inf for what is no count, NaN where the label is missing."""
@@ -232,7 +233,7 @@ class CountLaw(LatentLaw):
                     cdf += np.exp(log_mass) @ weight / len(lines)
                 gap = np.minimum(cdf, 1.0) - (k >= label[part])
                 out[part] += np.where(k <= last[part], gap**2, 0.0)
-        return out
+        return np.asarray(out)
 
     def _integrated(self, rows: np.ndarray, label: Vector, last: Vector) -> Vector:
         """The sum of `crps` by Legendre nodes between quantiles and the label."""
@@ -261,7 +262,7 @@ class CountLaw(LatentLaw):
         rate = np.exp(a) * np.where(alpha > 0.0, excess, 1.0)
         # NumPy's sampler takes rates of any size; JAX's stops short of 2^31.
         seed = np.asarray(jax.random.bits(count, (4,)))
-        return np.random.default_rng(seed).poisson(rate).astype(np.float64)
+        return np.asarray(np.random.default_rng(seed).poisson(rate).astype(np.float64))
 
 
 def _places(first: Vector, after: Vector) -> Iterator[tuple[Vector, Vector]]:
@@ -289,21 +290,21 @@ def _conditional_cdf(
     """P(Y <= count | a), which is smooth in the count; or P(Y > count | a)."""
     if alpha == 0.0:
         share = gammainc if above else gammaincc
-        return share(count + 1.0, np.exp(np.minimum(a, _LOG_MOST)))
+        return np.asarray(share(count + 1.0, np.exp(np.minimum(a, _LOG_MOST))))
     if above:
-        return betainc(count + 1.0, 1.0 / alpha, expit(a + math.log(alpha)))
-    return betainc(1.0 / alpha, count + 1.0, expit(-a - math.log(alpha)))
+        return np.asarray(betainc(count + 1.0, 1.0 / alpha, expit(a + math.log(alpha))))
+    return np.asarray(betainc(1.0 / alpha, count + 1.0, expit(-a - math.log(alpha))))
 
 
 def _conditional_log_mass(count: np.ndarray, a: np.ndarray, alpha: float) -> np.ndarray:
     """log P(Y = count | a)."""
     if alpha == 0.0:
-        return count * a - np.exp(np.minimum(a, _LOG_MOST)) - gammaln(count + 1.0)
+        return np.asarray(count * a - np.exp(np.minimum(a, _LOG_MOST)) - gammaln(count + 1.0))
     size, x = 1.0 / alpha, a + math.log(alpha)
     some = np.maximum(count, 1.0)
     # The logarithm of a binomial coefficient; differences of log gammas would cancel.
     ways = np.where(count > 0.0, -betaln(some, size) - np.log(some), 0.0)
-    return ways - size * np.logaddexp(0.0, x) - count * np.logaddexp(0.0, -x)
+    return np.asarray(ways - size * np.logaddexp(0.0, x) - count * np.logaddexp(0.0, -x))
 
 
 def _conditional_slope(
@@ -322,7 +323,7 @@ def _log_mass(count: Vector, mean: Vector, var: Vector, alpha: float) -> Vector:
     """log P(Y = count) with the Gaussian log rate integrated out."""
 
     def slope(a: np.ndarray, n: np.ndarray, m: np.ndarray, v: np.ndarray) -> np.ndarray:
-        return m - a + v * _conditional_slope(n, a, alpha)[0]
+        return np.asarray(m - a + v * _conditional_slope(n, a, alpha)[0])
 
     # The slope of the log integrand falls by at least one a unit of a, which brackets its root.
     reach = slope(mean, count, mean, var)
@@ -338,4 +339,4 @@ def _log_mass(count: Vector, mean: Vector, var: Vector, alpha: float) -> Vector:
     z = offset + width * t
     log_weight = np.log(weight / weight.sum()) + 0.5 * t**2 - 0.5 * z**2
     terms = _conditional_log_mass(count[:, None], mean[:, None] + sd * z, alpha)
-    return logsumexp(log_weight + terms, axis=1) + np.log(width[:, 0])
+    return np.asarray(logsumexp(log_weight + terms, axis=1) + np.log(width[:, 0]))

@@ -24,6 +24,7 @@ from scipy.special import logsumexp
 from scrollmt.laws.base import (
     IntVector,
     Law,
+    MemberWeights,
     Numbers,
     Vector,
     class_labels,
@@ -80,26 +81,29 @@ class DiscreteLaw(Law):
         return type(self)(self.log_probs[rows])
 
     @classmethod
-    def _mix(cls, laws: Sequence[Any]) -> Self:
+    def _mix(cls, laws: Sequence[Any], weights: MemberWeights | None) -> Self:
         widths = {law.num_classes for law in laws}
         if len(widths) > 1:
             raise ValueError(f"mix: the laws have different numbers of classes: {sorted(widths)}")
-        return cls(logsumexp([law.log_probs for law in laws], axis=0) - math.log(len(laws)))
+        tables = np.stack([law.log_probs for law in laws])
+        if weights is None:
+            return cls(logsumexp(tables, axis=0) - math.log(len(laws)))
+        return cls(logsumexp(tables, axis=0, b=weights[:, :, None]))
 
     @property
     def num_classes(self) -> int:
         """R."""
-        return self.log_probs.shape[1]
+        return int(self.log_probs.shape[1])
 
     @property
     def probs(self) -> Matrix:
         """(N, R) class probabilities."""
-        return np.exp(self.log_probs)
+        return np.asarray(np.exp(self.log_probs))
 
     @property
     def mode(self) -> IntVector:
         """The likeliest class; of equal ones the lowest."""
-        return np.argmax(self.log_probs, axis=1)
+        return np.asarray(np.argmax(self.log_probs, axis=1))
 
     def labels(self, y: Numbers) -> IntVector:
         """`y` as classes of this law, -1 where missing."""
@@ -164,7 +168,7 @@ class OrderedLaw(DiscreteLaw):
         levels = probabilities(p, "p")
         below = self.cdfs[:, :-1, None] < np.atleast_1d(levels)
         classes = below.sum(axis=1)
-        return classes if levels.ndim else classes[:, 0]
+        return np.asarray(classes if levels.ndim else classes[:, 0])
 
 
 @final
@@ -198,7 +202,7 @@ class EventLaw(OrderedLaw):
     @property
     def prob(self) -> Vector:
         """Chance that the event happens."""
-        return np.exp(self.log_probs[:, 1])
+        return np.asarray(np.exp(self.log_probs[:, 1]))
 
     def columns(self, quantiles: Sequence[float], *, wide: bool = False) -> dict[str, np.ndarray]:
         # In a table of its own columns an event has one; in one that it shares with other classes,

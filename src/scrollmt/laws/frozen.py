@@ -51,10 +51,10 @@ class FrozenLaw:
         return self.ppf(tail), self.ppf(1.0 - tail)
 
     def mean(self) -> np.ndarray:
-        return self.law.mean
+        return np.asarray(self.law.mean)
 
     def std(self) -> np.ndarray:
-        return self.law.sd
+        return np.asarray(self.law.sd)
 
     def var(self) -> np.ndarray:
         return self.std() ** 2
@@ -70,7 +70,7 @@ class FrozenLaw:
             )
         draws = math.prod(shape if count == 1 else shape[:-1])
         seed = int(np.random.default_rng(random_state).integers(2**32))
-        return self.law._sample(jax.random.key(seed), draws).reshape(shape)
+        return np.asarray(self.law._sample(jax.random.key(seed), draws).reshape(shape))
 
     def _ask(self, ask: Callable[[Any, np.ndarray], np.ndarray], x: Any) -> np.ndarray:
         """`ask(law, x)` for one long law with as many forecasts as there are entries of `x`."""
@@ -97,7 +97,7 @@ class FrozenDensity(FrozenLaw):
         return self._ask(lambda law, flat: law.log_prob(flat), x)
 
     def pdf(self, x: Any) -> np.ndarray:
-        return np.exp(self.logpdf(x))
+        return np.asarray(np.exp(self.logpdf(x)))
 
 
 class FrozenMass(FrozenLaw):
@@ -107,7 +107,7 @@ class FrozenMass(FrozenLaw):
         return self._ask(lambda law, flat: law.log_prob(flat), k)
 
     def pmf(self, k: Any) -> np.ndarray:
-        return np.exp(self.logpmf(k))
+        return np.asarray(np.exp(self.logpmf(k)))
 
 
 @final
@@ -115,11 +115,11 @@ class FrozenClasses(FrozenMass):
     """Ordered classes as the numbers 0 .. R-1."""
 
     def mean(self) -> np.ndarray:
-        return self.law.probs @ np.arange(self.law.num_classes)
+        return np.asarray(self.law.probs @ np.arange(self.law.num_classes))
 
     def std(self) -> np.ndarray:
         apart = np.arange(self.law.num_classes) - self.mean()[:, None]
-        return np.sqrt(np.sum(self.law.probs * apart**2, axis=1))
+        return np.asarray(np.sqrt(np.sum(self.law.probs * apart**2, axis=1)))
 
     def logpmf(self, k: Any) -> np.ndarray:
         return self._ask(_log_mass, k)

@@ -2,8 +2,8 @@ r"""The law of a value with Gaussian noise (eq. of V_n, and the weight of ``cor:
 
     y_n ~ N(m_n, V_n),    V_n = sigma_obs^2 + psi_n' Sigma psi_n,    weight_n = 1 / (2 V_n)
 
-Ensembles (``mix``): a Gaussian mixture is summarised by its first two moments,
-m = mean_k m_k and V = mean_k V_k + var_k m_k. Shapes: ``mean``, ``sd``, ``var`` are (N,).
+``mix`` gives the exact mixture of such laws, a `GaussianMixtureLaw`; ``moment_matched`` one
+Gaussian law with its first two moments. Shapes: ``mean``, ``sd``, ``var`` are (N,).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from jaxtyping import Float, PRNGKeyArray
 from scipy.special import ndtr, ndtri
 
 from scrollmt.laws.base import Numbers, Vector, probabilities, real_labels, set_array
+from scrollmt.laws.normals import Normals
 from scrollmt.laws.real import RealLaw
 
 # sd given in float32 makes sd**2 round by about 2e-7, relatively.
@@ -73,7 +74,7 @@ class GaussianLaw(RealLaw):
         return type(self)(self.mean[rows], self.sd[rows], noise)
 
     @classmethod
-    def _mix(cls, laws: Sequence[Any]) -> Self:
+    def _moment_matched(cls, laws: Sequence[Any]) -> Self:
         means = np.stack([law.mean for law in laws])
         # Equal to mean(V + m^2) - mean(m)^2, without the cancellation when |m| >> sd.
         var = np.mean([law.var for law in laws], axis=0) + means.var(axis=0)
@@ -86,12 +87,17 @@ class GaussianLaw(RealLaw):
         return True
 
     @property
+    def normals(self) -> Normals:
+        one = np.ones((len(self), 1))
+        return Normals(self.mean[:, None], self.sd[:, None], one)
+
+    @property
     def belief_var(self) -> Vector | None:
         """V_n - sigma_obs^2, what the belief adds; None where the noise was not given."""
         if self.noise_var is None:
             return None
         # The constructor has refused all but rounding, which alone can make this negative.
-        return np.maximum(self.var - self.noise_var, 0.0)
+        return np.asarray(np.maximum(self.var - self.noise_var, 0.0))
 
     @property
     def effective_weight(self) -> Vector:
@@ -106,18 +112,19 @@ class GaussianLaw(RealLaw):
 
     def standardise(self, y: Numbers) -> Vector:
         """(y_n - mean_n) / sd_n."""
-        return (real_labels(y, len(self)) - self.mean) / self.sd
+        return np.asarray((real_labels(y, len(self)) - self.mean) / self.sd)
 
     def log_prob(self, y: Numbers) -> Vector:
-        return -0.5 * self.standardise(y) ** 2 - np.log(self.sd) - 0.5 * math.log(2.0 * math.pi)
+        density = -0.5 * self.standardise(y) ** 2 - np.log(self.sd)
+        return np.asarray(density - 0.5 * math.log(2.0 * math.pi))
 
     def cdf(self, y: Numbers) -> Vector:
         """P(Y_n <= y_n)."""
-        return ndtr(self.standardise(y))
+        return np.asarray(ndtr(self.standardise(y)))
 
     def sf(self, y: Numbers) -> Vector:
         """P(Y_n > y_n), with all digits far to the right, where 1 - cdf has none."""
-        return ndtr(-self.standardise(y))
+        return np.asarray(ndtr(-self.standardise(y)))
 
     def quantile(self, p: Numbers) -> np.ndarray:
         """(N,) for a scalar `p`, (N, len(p)) for a 1-d one; infinite at p = 0 and 1."""
@@ -143,11 +150,12 @@ class GaussianLaw(RealLaw):
 
     def _at(self, z: Numbers) -> np.ndarray:
         if np.ndim(z) == 0:
-            return self.mean + self.sd * z
-        return self.mean[:, None] + self.sd[:, None] * z
+            return np.asarray(self.mean + self.sd * z)
+        return np.asarray(self.mean[:, None] + self.sd[:, None] * z)
 
     def _sample(self, key: PRNGKeyArray, n: int) -> Float[np.ndarray, "n N"]:
-        return self.mean + self.sd * np.asarray(jax.random.normal(key, (n, len(self))), np.float64)
+        z = np.asarray(jax.random.normal(key, (n, len(self))), np.float64)
+        return np.asarray(self.mean + self.sd * z)
 
 
 def central_z(level: Numbers) -> np.ndarray:

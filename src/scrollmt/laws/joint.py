@@ -28,7 +28,17 @@ import pandas as pd
 from jaxtyping import Float, PRNGKeyArray
 
 from scrollmt._data.frames import dataset, index_of
-from scrollmt.laws import DiscreteLaw, GaussianLaw, Law, NumberLaw, Numbers, RealLaw, real_labels
+from scrollmt.laws import (
+    DiscreteLaw,
+    GaussianLaw,
+    Law,
+    MemberWeights,
+    NumberLaw,
+    Numbers,
+    RealLaw,
+    averaged,
+    real_labels,
+)
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 # Entries (i, j) and (j, i) that were computed apart differ by rounding, not by more than this.
@@ -82,29 +92,26 @@ class JointLaw(Law):
         return type(self)(self.names, self.mean[rows], self.cov[rows])
 
     @classmethod
-    def _mix(cls, laws: Sequence[Any]) -> Self:
+    def _mix(cls, laws: Sequence[Any], weights: MemberWeights | None) -> Self:
         orders = {law.names for law in laws}
         if len(orders) > 1:
             raise ValueError(f"mix: the joint laws are over different tasks: {sorted(orders)}")
-        means = np.stack([law.mean for law in laws])
-        apart = means - means.mean(axis=0)
-        between = np.einsum("kni,knj->nij", apart, apart) / len(laws)
-        return cls(
-            laws[0].names,
-            means.mean(axis=0),
-            np.mean([law.cov for law in laws], axis=0) + between,
-        )
+        mean = averaged([law.mean for law in laws], weights)
+        apart = [law.mean - mean for law in laws]
+        between = averaged([one[:, :, None] * one[:, None, :] for one in apart], weights)
+        within = averaged([law.cov for law in laws], weights)
+        return cls(laws[0].names, mean, within + between)
 
     @property
     def sd(self) -> Matrix:
         """Standard deviations of the tasks."""
-        return np.sqrt(np.diagonal(self.cov, axis1=1, axis2=2))
+        return np.asarray(np.sqrt(np.diagonal(self.cov, axis1=1, axis2=2)))
 
     @property
     def corr(self) -> Matrices:
         """Correlations of the tasks."""
         sd = self.sd
-        return self.cov / (sd[:, :, None] * sd[:, None, :])
+        return np.asarray(self.cov / (sd[:, :, None] * sd[:, None, :]))
 
     @cached_property
     def _factor(self) -> Matrices:
@@ -167,7 +174,7 @@ class JointLaw(Law):
 
     def _sample(self, key: PRNGKeyArray, n: int) -> Float[np.ndarray, "n N J"]:
         z = np.asarray(jax.random.normal(key, (n, *self.mean.shape)), np.float64)
-        return self.mean + np.einsum("nij,snj->sni", self._factor, z)
+        return np.asarray(self.mean + np.einsum("nij,snj->sni", self._factor, z))
 
     def to_frame(self) -> pd.DataFrame:
         """Columns mean_a, sd_a for every task a, and corr_a_b for every pair."""

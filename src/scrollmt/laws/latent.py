@@ -8,16 +8,14 @@ Shapes: ``latent_mean`` and ``latent_var`` are (N, M), the learned parameters et
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from jaxtyping import Float
 
-from scrollmt.laws.base import Numbers
+from scrollmt.laws.base import MemberWeights, Numbers
 from scrollmt.laws.real import Members, RealLaw, members
-
-_CHUNK = 4_000_000
 
 
 class LatentLaw(RealLaw):
@@ -25,7 +23,8 @@ class LatentLaw(RealLaw):
 
     `latent_mean` and `latent_var` are (N,), or (N, M) for an equal-weight mixture of M members; a
     learned parameter is a scalar or (M,). The constructor takes them in this order. An ensemble
-    (`mix`) is the exact mixture.
+    (`mix`) of equal weights is a law of this class: the CRPS of a `MixtureLaw` has about four
+    digits, and its quantiles need many more evaluations. With weights it is a `MixtureLaw`.
     """
 
     learned: ClassVar[tuple[str, ...]]
@@ -62,19 +61,12 @@ class LatentLaw(RealLaw):
         return type(self)(self.latent_mean[rows], self.latent_var[rows], *self.noise)
 
     @classmethod
-    def _mix(cls, laws: Sequence[Any]) -> Self:
+    def _mix(cls, laws: Sequence[Any], weights: MemberWeights | None) -> Any:
         counts = {law.latent_mean.shape[1] for law in laws}
-        if len(counts) > 1:
-            raise ValueError(f"mix: the laws have different numbers of members: {sorted(counts)}")
+        if weights is not None or len(counts) > 1:
+            return super()._mix(laws, weights)
         return cls(
             np.concatenate([law.latent_mean for law in laws], axis=1),
             np.concatenate([law.latent_var for law in laws], axis=1),
             *(np.concatenate(each) for each in zip(*(law.noise for law in laws), strict=True)),
         )
-
-
-def parts(width: int, count: int) -> Iterator[np.ndarray]:
-    """Row numbers 0 .. count-1, few enough at a time for arrays of `width` columns."""
-    size = max(1, _CHUNK // max(width, 1))
-    for start in range(0, count, size):
-        yield np.arange(start, min(start + size, count))

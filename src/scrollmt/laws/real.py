@@ -20,10 +20,18 @@ from typing import Any, Literal, TypeAlias
 import jax
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Float, Int, PRNGKeyArray
 from scipy.special import ndtr
 
-from scrollmt.laws.base import Law, Numbers, Vector, probabilities, real_labels
+from scrollmt.laws.base import (
+    Law,
+    MemberWeights,
+    Numbers,
+    Vector,
+    probabilities,
+    real_labels,
+)
+from scrollmt.laws.normals import Normals
 
 Members = Float[np.ndarray, "N M"]
 Atoms: TypeAlias = Literal["none", "some", "all"]
@@ -50,6 +58,21 @@ def members(value: Numbers, law: str, name: str) -> Members:
         raise ValueError(f"{law}: {name} is {array[row]} in row {row}, need finite numbers")
     array.setflags(write=False)
     return array
+
+
+def relative(weights: np.ndarray, axis: int, name: str) -> np.ndarray:
+    """Weights divided by their sum along an axis."""
+    total = weights.sum(axis=axis, keepdims=True)
+    if not (np.isfinite(weights) & (weights >= 0.0) & (total > 0.0)).all():
+        raise ValueError(f"{name}: weights must be finite and >= 0, with a sum > 0")
+    return np.asarray(weights / total)
+
+
+def sample_members(key: PRNGKeyArray, n: int, weights: Members) -> Int[np.ndarray, "n N"]:
+    """Numbers 0 .. M-1 of members, drawn by their weights."""
+    level = np.asarray(jax.random.uniform(key, (n, len(weights))), np.float64)
+    below = np.cumsum(weights, axis=1)[:, :-1]
+    return np.asarray(sum((level >= edge for edge in below.T), np.zeros(level.shape, np.int64)))
 
 
 class NumberLaw(Law):
@@ -170,7 +193,7 @@ class RealLaw(NumberLaw):
         """Standard deviation of Y_n; by quadrature over quantiles unless a law has its own."""
         weight = np.exp(-0.5 * _NORMAL_NODES**2)
         squares = [(self.quantile(p) - self.mean) ** 2 for p in ndtr(_NORMAL_NODES)]
-        return np.sqrt(weight / weight.sum() @ np.stack(squares))
+        return np.asarray(np.sqrt(weight / weight.sum() @ np.stack(squares)))
 
     @property
     def var(self) -> Vector:
@@ -188,19 +211,19 @@ class RealLaw(NumberLaw):
         return None
 
     @property
-    def latent_normal(self) -> RealLaw | None:
-        """The normal law of the value behind what is recorded; None where there is none."""
-        return None
-
-    @property
     def metrics(self) -> tuple[str, ...]:
         return "coverage", "crps", "rmse", "mae"
 
-    @classmethod
-    def _mix(cls, laws: Sequence[Any]) -> Any:
-        from scrollmt.laws.mixture import MixtureLaw  # which is a RealLaw itself
+    @property
+    def normals(self) -> Normals | None:
+        """The law as a mixture of normals (N, M), exactly; None where it is none."""
+        return None
 
-        return MixtureLaw(laws)
+    @classmethod
+    def _mix(cls, laws: Sequence[Any], weights: MemberWeights | None) -> Any:
+        from scrollmt.laws.mixture import mixture_of  # whose laws are RealLaws themselves
+
+        return mixture_of(laws, weights)
 
     def affine(self, offset: float, scale: float) -> RealLaw:
         """The law of `offset + scale * y`, for scale > 0."""

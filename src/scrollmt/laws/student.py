@@ -17,14 +17,14 @@ from typing import Any, ClassVar, Self, final
 
 import jax
 import numpy as np
-import scoringrules
 from jaxtyping import Float, PRNGKeyArray
-from scipy.optimize.elementwise import find_root
-from scipy.special import gammaln, log_ndtr, logsumexp, ndtr, ndtri
+from scipy.special import gammaln, log_ndtr, logsumexp
 
 from scrollmt._numerics.normal import LOG_SQRT_2PI
+from scrollmt.laws import normals
 from scrollmt.laws.base import Numbers, Vector, real_labels
-from scrollmt.laws.latent import LatentLaw, parts
+from scrollmt.laws.latent import LatentLaw
+from scrollmt.laws.normals import Normals, parts
 from scrollmt.laws.real import Members
 
 # The nodes are the same for all labels; as many as this reach out as far as those of the head.
@@ -81,7 +81,7 @@ class StudentTLaw(LatentLaw):
 
     @property
     def mean(self) -> Vector:
-        return self.latent_mean.mean(axis=1)
+        return np.asarray(self.latent_mean.mean(axis=1))
 
     @property
     def noise_var(self) -> Vector:
@@ -92,22 +92,22 @@ class StudentTLaw(LatentLaw):
     @property
     def belief_var(self) -> Vector:
         """What the belief adds, and the members' disagreement."""
-        return self.latent_var.mean(axis=1) + self.latent_mean.var(axis=1)
+        return np.asarray(self.latent_var.mean(axis=1) + self.latent_mean.var(axis=1))
 
     @property
     def var(self) -> Vector:
-        return self.noise_var + self.belief_var
+        return np.asarray(self.noise_var + self.belief_var)
 
     @property
     def sd(self) -> Vector:
-        return np.sqrt(self.var)
+        return np.asarray(np.sqrt(self.var))
 
     def log_prob(self, y: Numbers) -> Vector:
         return self._log_mixture(y, lambda z, var: -0.5 * z**2 - 0.5 * np.log(var)) - LOG_SQRT_2PI
 
     def sf(self, y: Numbers) -> Vector:
         # Far out, what is left comes from precisions that have next to no mass themselves.
-        return np.exp(np.minimum(self._log_mixture(y, lambda z, _: log_ndtr(-z)), 0.0))
+        return np.asarray(np.exp(np.minimum(self._log_mixture(y, lambda z, _: log_ndtr(-z)), 0.0)))
 
     def _log_mixture(self, y: Numbers, log_term: Callable[..., np.ndarray]) -> Vector:
         """The mixture over precisions of a function of normals: of residuals z, and variances."""
@@ -118,36 +118,21 @@ class StudentTLaw(LatentLaw):
             total = self._variances(part, u)
             z = (y[part, None] - self.latent_mean[part])[:, :, None] / np.sqrt(total)
             out[part] = logsumexp(log_weight + log_term(z, total), axis=(1, 2))
-        return out - logsumexp(log_weight)
+        return np.asarray(out - logsumexp(log_weight))
 
     def cdf(self, y: Numbers) -> Vector:
-        return np.exp(np.minimum(self._log_mixture(y, lambda z, _: log_ndtr(z)), 0.0))
+        return np.asarray(np.exp(np.minimum(self._log_mixture(y, lambda z, _: log_ndtr(z)), 0.0)))
 
     def crps(self, y: Numbers) -> Vector:
-        labels = real_labels(y, len(self))
-        out = np.empty(len(self))
-        for rows, mean, sd, weight in self.normal_mixture():
-            shares = np.broadcast_to(weight, mean.shape)
-            out[rows] = scoringrules.crps_mixnorm(labels[rows], mean, sd, shares, backend="numpy")
+        labels, out = real_labels(y, len(self)), np.empty(len(self))
+        for rows, one in self._normals(per_row=2):
+            out[rows] = normals.crps(labels[rows], one)
         return out
 
     def _quantile(self, p: float) -> Vector:
-        if p in (0.0, 1.0):
-            return np.full(len(self), -np.inf if p == 0.0 else np.inf)
-        z = float(ndtri(p))
         out = np.empty(len(self))
-        mean, sd, weight = self._nodes()
-        for part in parts(weight.size, len(self)):
-            # The quantile of a mixture lies between those of its parts, which may all agree.
-            centres, spreads = mean(part), sd(part)
-            each, some = centres + z * spreads, 1e-3 * spreads.min(axis=1)
-
-            def excess(x: np.ndarray, row: np.ndarray, m: Any = centres, s: Any = spreads) -> Any:
-                return ndtr((x[:, None] - m[row]) / s[row]) @ weight - p
-
-            bracket = each.min(axis=1) - some, each.max(axis=1) + some
-            found = find_root(excess, bracket, args=(np.arange(len(each)),))
-            out[part] = found.x
+        for rows, one in self._normals(per_row=1):
+            out[rows] = normals.quantiles(p, one)
         return out
 
     def _sample(self, key: PRNGKeyArray, n: int) -> Float[np.ndarray, "n N"]:
@@ -160,26 +145,23 @@ class StudentTLaw(LatentLaw):
         a = np.asarray(jax.random.normal(latent, shape), np.float64)
         e = np.asarray(jax.random.normal(noise, shape), np.float64)
         line = self.latent_mean[row, member] + np.sqrt(self.latent_var[row, member]) * a
-        return line + self.scale_obs[member] * e / np.sqrt(chi)
+        return np.asarray(line + self.scale_obs[member] * e / np.sqrt(chi))
 
-    def normal_mixture(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-        """The law as a mixture of C normals, in parts: rows, means (n, C), sds (n, C), weights."""
-        mean, sd, weight = self._nodes()
-        for part in parts(weight.size**2, len(self)):
-            yield part, mean(part), sd(part), weight
+    def _normals(self, per_row: int) -> Iterator[tuple[np.ndarray, Normals]]:
+        """Rows, and their laws as mixtures of C normals; precisions without mass are left out.
 
-    def _nodes(self) -> tuple[Any, Any, np.ndarray]:
-        """Means and sds of the normals by part, and their weights; what has no mass is left out."""
+        Few rows at a time, for arrays of C ** per_row entries a row. Not as the property `normals`:
+        far out in the tails only precisions count that have next to no mass.
+        """
         u, log_weight = self._precisions()
         share = np.exp(log_weight)
         member, node = np.nonzero(share > 1e-17 * share.max())
         weight = share[member, node] / share[member, node].sum()
         noise = self.scale_obs[member] ** 2 * np.exp(-u[member, node])
-        return (
-            lambda part: self.latent_mean[part][:, member],
-            lambda part: np.sqrt(self.latent_var[part][:, member] + noise),
-            weight,
-        )
+        for rows in parts(weight.size**per_row, len(self)):
+            sds = np.sqrt(self.latent_var[rows][:, member] + noise)
+            shares = np.broadcast_to(weight, sds.shape)
+            yield rows, Normals(self.latent_mean[rows][:, member], sds, shares)
 
     def _precisions(self) -> tuple[np.ndarray, np.ndarray]:
         """Log precisions (M, Q) and the logarithms of their masses, which sum to one."""
@@ -191,4 +173,5 @@ class StudentTLaw(LatentLaw):
         return u, log_mass - math.log(self.df.size)
 
     def _variances(self, part: np.ndarray, u: np.ndarray) -> np.ndarray:
-        return self.latent_var[part][:, :, None] + self.scale_obs[:, None] ** 2 * np.exp(-u)
+        noise = self.scale_obs[:, None] ** 2 * np.exp(-u)
+        return np.asarray(self.latent_var[part][:, :, None] + noise)

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
-from scrollmt.laws import Law, NumberLaw, Numbers, mix, real_labels
+from scrollmt.laws import Law, MemberWeights, NumberLaw, Numbers, mix, moment_matched, real_labels
 from scrollmt.laws.real import Atoms
 from scrollmt.observables import Observable, Value
 from scrollmt.transforms import Transform
@@ -48,14 +48,23 @@ class TransformedLaw(NumberLaw):
         return type(self)(self.law[rows], self.transform)
 
     @classmethod
-    def _mix(cls, laws: Sequence[Any]) -> Self:
-        transforms = {one.transform for one in laws}
+    def _mix(cls, laws: Sequence[Any], weights: MemberWeights | None) -> Self:
+        return cls(mix([one.law for one in laws], weights), cls._transform(laws))
+
+    @classmethod
+    def _moment_matched(cls, laws: Sequence[Any]) -> Self:
+        return cls(moment_matched([one.law for one in laws]), cls._transform(laws))
+
+    @staticmethod
+    def _transform(laws: Sequence[Any]) -> Transform:
+        """The one that all laws come from."""
+        transforms: set[Transform] = {one.transform for one in laws}
         if len(transforms) > 1:
             raise ValueError(
                 "mix: the laws come from different transforms: "
                 f"{sorted(one.describe('x') for one in transforms)}"
             )
-        return cls(mix([one.law for one in laws]), laws[0].transform)
+        return transforms.pop()
 
     @property
     def atoms(self) -> Atoms:

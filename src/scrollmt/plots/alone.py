@@ -2,7 +2,7 @@
 
     difference_k = mean_n [NLL_joint(n) - NLL_alone(n)],    se_k = sd_n / sqrt(N)
 
-Below zero the task gains from the company of the others.
+Below zero the joint model is better for the task.
 """
 
 from __future__ import annotations
@@ -114,6 +114,4 @@ def interference(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         label="joint minus alone, ± 2 se",
     )
     canvas.task_rows(ax, list(table.index))
-    ax.set_xlabel("difference in NLL (nats); left of zero, sharing helps")
-    canvas.legend(ax)
-    return ax
+    return canvas.finish(ax, "difference in NLL (nats); left of zero, sharing helps")

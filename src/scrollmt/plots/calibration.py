@@ -58,7 +58,7 @@ def pit(
     count = canvas.need_labels(~np.isnan(pit_bounds(law, y)[0]), "pit")
     ax = canvas.axes(ax)
     low, high = np.asarray(stats.binom.interval(confidence, count, 1.0 / bins)) / count * bins
-    _band(ax, [0.0, 1.0], [low, low], [high, high], confidence)
+    canvas.area(ax, [0.0, 1.0], [low, low], [high, high], _calibrated(confidence))
     ax.axhline(1.0, color=canvas.GREY, linewidth=1)
     edges = np.linspace(0.0, 1.0, bins + 1)
     ax.stairs(
@@ -71,10 +71,7 @@ def pit(
     )
     ax.set_xlim(0, 1)
     ax.set_ylim(0, None)
-    ax.set_xlabel("probability below what came true (PIT)")
-    ax.set_ylabel("density")
-    canvas.legend(ax)
-    return ax
+    return canvas.finish(ax, "probability below what came true (PIT)", "density")
 
 
 def coverage(
@@ -92,15 +89,14 @@ def coverage(
     ax = canvas.axes(ax)
     fine = np.linspace(0.0, 1.0, 101)
     low, high = np.asarray(stats.binom.interval(confidence, count, fine)) / count
-    _band(ax, fine, low, high, confidence)
-    ax.plot([0, 1], [0, 1], color=canvas.GREY, linewidth=1)
+    canvas.area(ax, fine, low, high, _calibrated(confidence))
+    canvas.identity(ax)
     ax.plot(asked, share, "o-", color=canvas.BLUE, markersize=3.5, label=f"{count} labels")
     ax.set_xlim(0, 1)
     ax.set_ylim(0, 1)
-    ax.set_xlabel("promised share (level of the interval)")
-    ax.set_ylabel("share that came true inside")
-    canvas.legend(ax)
-    return ax
+    return canvas.finish(
+        ax, "promised share (level of the interval)", "share that came true inside"
+    )
 
 
 def reliability(
@@ -132,7 +128,7 @@ def reliability(
     came = np.bincount(number, happened, minlength=bins)[full] / count[full]
     low, high = np.asarray(stats.binom.interval(confidence, count[full], said)) / count[full]
     ax = canvas.axes(ax)
-    ax.plot([0, 1], [0, 1], color=canvas.GREY, linewidth=1)
+    canvas.identity(ax)
     ax.vlines(
         said,
         low,
@@ -150,10 +146,7 @@ def reliability(
     ax.set_ylim(-0.03, 1.12)
     ax.set_yticks(np.linspace(0, 1, 6))
     event = "the event" if law.num_classes == 2 else f"class {at_least} or above"
-    ax.set_xlabel(f"probability given to {event}")
-    ax.set_ylabel("how often it happened")
-    canvas.legend(ax)
-    return ax
+    return canvas.finish(ax, f"probability given to {event}", "how often it happened")
 
 
 def spread_error(
@@ -193,25 +186,13 @@ def spread_error(
     low, high = said * np.sqrt(np.asarray(stats.chi2.interval(confidence, size)) / size)
     ax.vlines(said, low, high, color=canvas.GREY, alpha=BAR_ALPHA, linewidth=7)
     ax.plot(said, came, "s", color=canvas.RED, markersize=5, label="root mean square")
-    ends = np.array([sd.min(), sd.max()])
-    ax.plot(ends, ends, color=canvas.GREY, linewidth=1)
+    canvas.identity(ax, sd.min(), sd.max())
     canvas.plain_log(ax, "x")
     canvas.plain_log(ax, "y")
     # Residuals of nearly zero would stretch a logarithmic axis without end.
-    ax.set_ylim(bottom=0.03 * ends[0])
-    ax.set_xlabel("predicted sd")
-    ax.set_ylabel("absolute residual")
-    canvas.legend(ax)
-    return ax
+    ax.set_ylim(bottom=0.03 * sd.min())
+    return canvas.finish(ax, "predicted sd", "absolute residual")
 
 
-def _band(ax: Axes, x: Any, low: Any, high: Any, confidence: float) -> None:
-    ax.fill_between(
-        x,
-        low,
-        high,
-        color=canvas.GREY,
-        alpha=canvas.BAND_ALPHA,
-        linewidth=0,
-        label=f"{confidence:.0%} of calibrated laws",
-    )
+def _calibrated(confidence: float) -> str:
+    return f"{confidence:.0%} of calibrated laws"

@@ -2,7 +2,7 @@
 
 The data colours are four of the Okabe-Ito set, which stay apart under every common colour
 blindness; each has a contrast of at least 3 to 1 to white and to a nearly black page. Text, ticks
-and frames stay in matplotlib's own ink, so that a style sheet, or a page, sets them for all.
+and frames have matplotlib's text colour, so that a style sheet, or a page, sets them for all.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LONGEST_NAME = 32
 
 
 def axes(ax: Axes | None, rows: int = 0) -> Axes:
-    """The axes given, or those of a new figure that nobody else draws on (`ax.figure`).
+    """The axes given, or those of a new figure (`ax.figure`).
 
     A picture with so many named `rows` is as high as they need.
     """
@@ -78,6 +78,36 @@ def _width(labels: Sequence[str], columns: int) -> int:
     rows = -(-len(labels) // columns)
     parts = [labels[start : start + rows] for start in range(0, len(labels), rows)]
     return sum(4 + max(map(len, part)) for part in parts)
+
+
+def finish(ax: Axes, xlabel: str | None = None, ylabel: str | None = None) -> Axes:
+    """The axes with their labels and legend; a label that is None stays as it is."""
+    if xlabel is not None:
+        ax.set_xlabel(xlabel)
+    if ylabel is not None:
+        ax.set_ylabel(ylabel)
+    legend(ax)
+    return ax
+
+
+def area(
+    ax: Axes,
+    x: Any,
+    low: Any,
+    high: Any,
+    label: str,
+    *,
+    color: Any = GREY,
+    alpha: float = BAND_ALPHA,
+    step: Literal["pre", "post", "mid"] | None = None,
+) -> None:
+    """A filled area without a border; by default a grey band."""
+    ax.fill_between(x, low, high, color=color, alpha=alpha, linewidth=0, step=step, label=label)
+
+
+def identity(ax: Axes, low: float = 0.0, high: float = 1.0) -> None:
+    """The line on which both axes agree."""
+    ax.plot([low, high], [low, high], color=GREY, linewidth=1)
 
 
 def plain_log(ax: Axes, which: Literal["x", "y"]) -> None:

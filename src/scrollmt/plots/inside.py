@@ -46,16 +46,12 @@ def variance_split(law: Law, *, x: Any = None, ax: Axes | None = None) -> Axes:
     noise, total = noise[order], (noise + belief)[order]
     parts = ((0.0, noise, canvas.BLUE, 0.55, "noise"), (noise, total, canvas.RED, 0.75, "belief"))
     for low, high, color, alpha, name in parts:
-        ax.fill_between(
-            place, low, high, color=color, alpha=alpha, linewidth=0, step="mid", label=name
-        )
+        canvas.area(ax, place, low, high, name, color=color, alpha=alpha, step="mid")
     ax.margins(x=0)
     ax.set_ylim(0, None)
-    ax.set_ylabel("predictive variance")
-    ax.set_xlabel("windows, by variance" if x is None else "")
     canvas.date_axis(ax, place)
-    canvas.legend(ax)
-    return ax
+    xlabel = "windows, by variance" if x is None else ""
+    return canvas.finish(ax, xlabel, "predictive variance")
 
 
 def effective_weights(model: Forecaster, X: Any) -> dict[str, np.ndarray]:
@@ -105,9 +101,7 @@ def effective_weight(
     ax.plot(median, rows, "o", color=canvas.RED, markersize=6, label="median")
     canvas.plain_log(ax, "x")
     canvas.task_rows(ax, list(weights))
-    ax.set_xlabel("effective weight, units of the fit")
-    canvas.legend(ax)
-    return ax
+    return canvas.finish(ax, "effective weight, units of the fit")
 
 
 def precisions(
@@ -140,8 +134,7 @@ def precisions(
         ax.plot(values, [row] * len(values), "o", color=canvas.BLUE, markersize=7, alpha=0.7)
     canvas.plain_log(ax, "x")
     canvas.task_rows(ax, list(found))
-    ax.set_xlabel("prior precision, units of the fit")
-    return ax
+    return canvas.finish(ax, "prior precision, units of the fit")
 
 
 def training(model: Forecaster, *, ax: Axes | None = None) -> Axes:
@@ -165,8 +158,6 @@ def training(model: Forecaster, *, ax: Axes | None = None) -> Axes:
     )
     for side, color in ((ax, canvas.BLUE), (right, canvas.RED)):
         side.tick_params(axis="y", labelcolor=color)
-    ax.set_xlabel("step")
     ax.set_ylabel("validation NLL, added over tasks", color=canvas.BLUE)
     right.set_ylabel("training objective", color=canvas.RED)
-    canvas.legend(ax)
-    return ax
+    return canvas.finish(ax, "step")

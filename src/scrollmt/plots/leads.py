@@ -52,9 +52,7 @@ def over_leads(
             linewidth=1.3,
             label=canvas.words(name),
         )
-    ax.set_xlabel("lead")
-    canvas.legend(ax)
-    return ax
+    return canvas.finish(ax, "lead")
 
 
 def fan(
@@ -88,27 +86,19 @@ def fan(
     for level in sorted(levels, reverse=True):
         ends = [canvas.finite(law.interval, level) for law in laws]
         lower, upper = np.array(ends).reshape(-1, 2)[order].T
-        ax.fill_between(
-            place[order],
-            lower,
-            upper,
-            color=canvas.BLUE,
-            alpha=0.2 + 0.4 * (1.0 - level),
-            linewidth=0,
-            label=f"{level:.0%} interval",
-        )
+        name, alpha = f"{level:.0%} interval", 0.2 + 0.4 * (1.0 - level)
+        canvas.area(ax, place[order], lower, upper, name, color=canvas.BLUE, alpha=alpha)
     median = np.array([canvas.finite(law.quantile, 0.5)[0] for law in laws])
     ax.plot(
         place[order], median[order], ".-", color=canvas.BLUE, markersize=4, lw=1.2, label="median"
     )
     if past is not None and len(past[0]):
         then = canvas.on_axis(past[0])
-        # In the ink of the axes, which is readable on whatever page they are on.
-        ink = ax.xaxis.label.get_color()
-        ax.plot(then, np.asarray(past[1], dtype=float), color=ink, linewidth=1.2, label="past")
+        # In the text colour of the axes, which is readable on a light and on a dark page.
+        color = ax.xaxis.label.get_color()
+        ax.plot(then, np.asarray(past[1], dtype=float), color=color, linewidth=1.2, label="past")
     if y is not None:
         truth = real_labels(y, len(laws))
         ax.plot(place, truth, "o", color=canvas.RED, markersize=3.2, label="came true")
     canvas.date_axis(ax, place)
-    canvas.legend(ax)
-    return ax
+    return canvas.finish(ax)

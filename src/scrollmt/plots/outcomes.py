@@ -68,8 +68,7 @@ def forecasts(
         truth = real_labels(y, len(law))
         ax.plot(place, truth, "o", color=canvas.RED, markersize=2.8, label="came true")
     canvas.date_axis(ax, place)
-    canvas.legend(ax)
-    return ax
+    return canvas.finish(ax)
 
 
 def regimes(
@@ -96,9 +95,7 @@ def regimes(
     ends = _half_way(place[order])
     for r, (color, alpha) in enumerate(_shades(law)):
         low, high = (np.append(e[order], e[order[-1]]) for e in (edges[:, r], edges[:, r + 1]))
-        ax.fill_between(
-            ends, low, high, step="post", color=color, alpha=alpha, linewidth=0, label=labels[r]
-        )
+        canvas.area(ax, ends, low, high, labels[r], color=color, alpha=alpha, step="post")
     if y is not None:
         seen = law.labels(y)
         known = order[seen[order] >= 0]
@@ -115,10 +112,8 @@ def regimes(
         )
     ax.set_ylim(0, 1)
     ax.margins(x=0)
-    ax.set_ylabel("probability")
     canvas.date_axis(ax, place)
-    canvas.legend(ax)
-    return ax
+    return canvas.finish(ax, ylabel="probability")
 
 
 def _half_way(at: np.ndarray) -> np.ndarray:
@@ -175,9 +170,7 @@ def confusion(
     ax.set_yticks(ticks, labels)
     ax.set_xlim(-0.5, law.num_classes - 0.5)
     ax.set_ylim(law.num_classes - 0.5, -0.5)
-    ax.set_xlabel("likeliest class")
-    ax.set_ylabel("came true")
-    return ax
+    return canvas.finish(ax, "likeliest class", "came true")
 
 
 def agreement(
@@ -193,16 +186,8 @@ def agreement(
         raise ValueError(f"own has shape {said.shape}, read {other.shape}: need (N,) both")
     ax = canvas.axes(ax)
     ends = np.array([0.0, 1.0])
-    ax.fill_between(
-        ends,
-        ends - far,
-        ends + far,
-        color=canvas.GREY,
-        alpha=canvas.BAND_ALPHA,
-        linewidth=0,
-        label=f"within {far:g}",
-    )
-    ax.plot(ends, ends, color=canvas.GREY, linewidth=1)
+    canvas.area(ax, ends, ends - far, ends + far, f"within {far:g}")
+    canvas.identity(ax)
     gap = np.abs(said - other)
     shown = canvas.thin(gap, points)
     apart = gap[shown] > far
@@ -223,7 +208,4 @@ def agreement(
             )
     ax.set_xlim(0, 1)
     ax.set_ylim(0, 1)
-    ax.set_xlabel("probability read off the value's law")
-    ax.set_ylabel("probability of its own law")
-    canvas.legend(ax)
-    return ax
+    return canvas.finish(ax, "probability read off the value's law", "probability of its own law")

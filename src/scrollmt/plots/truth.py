@@ -56,10 +56,7 @@ def variance_tracking(
             ax.set_title(f"Pearson {_tracks(var, truth)}", fontsize="medium")
     canvas.plain_log(ax, "x")
     canvas.plain_log(ax, "y")
-    ax.set_xlabel("true conditional variance")
-    ax.set_ylabel("predicted variance")
-    canvas.legend(ax)
-    return ax
+    return canvas.finish(ax, "true conditional variance", "predicted variance")
 
 
 def _tracks(var: np.ndarray, truth: np.ndarray) -> str:
@@ -104,18 +101,10 @@ def sd_over_leads(
     ax = canvas.axes(ax)
     if band is not None:
         low, high = (_by_seed(edge, at, "band")[0] for edge in band)
-        ax.fill_between(
-            at,
-            low,
-            high,
-            color=canvas.GREY,
-            alpha=canvas.BAND_ALPHA,
-            linewidth=0,
-            label="true sd over states",
-        )
+        canvas.area(ax, at, low, high, "true sd over states")
     if true_sd is not None:
         truth = _by_seed(true_sd, at, "true_sd")[0]
-        # In the ink of the axes, which is readable on whatever page they are on.
+        # In the text colour of the axes, which is readable on a light and on a dark page.
         ax.plot(at, truth, color=ax.xaxis.label.get_color(), linewidth=1.6, label="true sd")
     ax.errorbar(
         at,
@@ -142,11 +131,8 @@ def sd_over_leads(
         )
     canvas.plain_log(ax, "x")
     ax.set_xticks(at)
-    ax.set_xlabel("lead")
-    ax.set_ylabel("standard deviation")
     ax.set_ylim(0, None)
-    canvas.legend(ax)
-    return ax
+    return canvas.finish(ax, "lead", "standard deviation")
 
 
 def _by_seed(values: Any, leads: np.ndarray, name: str) -> np.ndarray:

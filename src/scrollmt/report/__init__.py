@@ -16,8 +16,8 @@ import pandas as pd
 from scrollmt._io.atomic import refuse_existing
 from scrollmt.forecaster import Forecaster
 from scrollmt.report import agreeing, gallery, leads, pages
+from scrollmt.report.assessment import gather
 from scrollmt.report.card import model_card
-from scrollmt.report.evidence import gather
 from scrollmt.report.groups import groups
 from scrollmt.report.pages import Section
 
@@ -42,15 +42,15 @@ def write_report(
     """
     model._check_fitted()
     refuse_existing(path, force=force)
-    evidence = gather(model, X, Y)
-    asked = groups(evidence)
-    sections = [Section("Model card", model_card(evidence))]
-    sections += [leads.section(evidence, group) for group in asked]
-    agreed = agreeing.section(evidence, asked)
+    assessment = gather(model, X, Y)
+    asked = groups(assessment)
+    sections = [Section("Model card", model_card(assessment))]
+    sections += [leads.section(assessment, group) for group in asked]
+    agreed = agreeing.section(assessment, asked)
     sections += [] if agreed is None else [agreed]
     sections += [
-        gallery.surprises_section(evidence, asked),
-        gallery.inside_section(evidence, asked),
+        gallery.surprises_section(assessment, asked),
+        gallery.inside_section(assessment, asked),
     ]
     if interference is not None:
         sections.append(gallery.sharing_section(interference))
@@ -58,7 +58,7 @@ def write_report(
     most = max(len(group.tasks) for group in asked)
     lead = pages.paragraph(
         f"{len(asked)} questions{f' at {most} leads' if most > 1 else ''}, one model, judged on "
-        f"{len(evidence):,} windows."
+        f"{len(assessment):,} windows."
     )
     heading = title if title is not None else f"Forecasts of {names}"
     return pages.write(path, pages.page(heading, sections, lead=lead), force=force)

@@ -10,7 +10,7 @@ import pandas as pd
 from scrollmt import agreement, plots
 from scrollmt.agreement import FAR, Agreement
 from scrollmt.report import pages
-from scrollmt.report.evidence import Evidence
+from scrollmt.report.assessment import Assessment
 from scrollmt.report.gallery import CLOUD, WORST, when
 from scrollmt.report.groups import Group, ahead
 from scrollmt.report.pages import Html, Section
@@ -22,20 +22,20 @@ NOTE = (
 )
 
 
-def section(evidence: Evidence, groups: Sequence[Group]) -> Section | None:
+def section(assessment: Assessment, groups: Sequence[Group]) -> Section | None:
     """The section, or None where no two questions are about the same quantity."""
-    if evidence.recipe is None:
+    if assessment.recipe is None:
         return None
     question = {task: group.name for group in groups for task in group.tasks}
     pairs: dict[tuple[str, str], list[Agreement]] = {}
-    for one in agreement.compare(evidence.laws, evidence.recipe.tasks):
+    for one in agreement.compare(assessment.laws, assessment.recipe.tasks):
         pairs.setdefault((question[one.about], question[one.value]), []).append(one)
     if not pairs:
         return None
-    said = pages.bullets(_sentence(evidence, pair, found) for pair, found in pairs.items())
+    said = pages.bullets(_sentence(assessment, pair, found) for pair, found in pairs.items())
     figures = pages.pictures(_picture(pair, found) for pair, found in pairs.items())
     rows = pd.concat(
-        [_worst(evidence, pair, found) for pair, found in pairs.items()], ignore_index=True
+        [_worst(assessment, pair, found) for pair, found in pairs.items()], ignore_index=True
     )
     table = pages.table(
         rows,
@@ -45,7 +45,7 @@ def section(evidence: Evidence, groups: Sequence[Group]) -> Section | None:
         filters=["event or band", "value"],
     )
     body = pages.paragraph(NOTE) + said + figures + table
-    return Section("Do the answers agree?", Html(body))
+    return Section("Do the answers agree?", body)
 
 
 def _gaps(found: Sequence[Agreement]) -> np.ndarray:
@@ -53,7 +53,7 @@ def _gaps(found: Sequence[Agreement]) -> np.ndarray:
     return np.asarray(np.abs(np.concatenate([one.difference for one in found])))
 
 
-def _sentence(evidence: Evidence, pair: tuple[str, str], found: Sequence[Agreement]) -> str:
+def _sentence(assessment: Assessment, pair: tuple[str, str], found: Sequence[Agreement]) -> str:
     gaps = _gaps(found)
     share = np.mean(gaps > FAR)
     often = "none" if share == 0.0 else f"{100 * share:.{0 if share >= 0.01 else 2}f} percent"
@@ -63,7 +63,7 @@ def _sentence(evidence: Evidence, pair: tuple[str, str], found: Sequence[Agreeme
     )
     if len(found) > 1:
         worst = max(found, key=lambda one: one.mean)
-        text += f", over {len(found)} leads; most at {ahead(evidence, worst.about)} ahead"
+        text += f", over {len(found)} leads; most at {ahead(assessment, worst.about)} ahead"
     return f"{text}."
 
 
@@ -80,13 +80,15 @@ def _picture(pair: tuple[str, str], found: Sequence[Agreement]) -> Html:
     )
 
 
-def _worst(evidence: Evidence, pair: tuple[str, str], found: Sequence[Agreement]) -> pd.DataFrame:
+def _worst(
+    assessment: Assessment, pair: tuple[str, str], found: Sequence[Agreement]
+) -> pd.DataFrame:
     tables = []
     for one in found:
         rows = np.argsort(-np.abs(one.difference), kind="stable")[:WORST]
-        lead = ahead(evidence, one.about)
+        lead = ahead(assessment, one.about)
         # The lead is in the words of the question, and a phone has no room for both times.
-        times = {k: v for k, v in when(evidence, one.about, rows).items() if k != "origin"}
+        times = {k: v for k, v in when(assessment, one.about, rows).items() if k != "origin"}
         tables.append(
             pd.DataFrame(
                 {

@@ -14,7 +14,7 @@ from scrollmt.beliefs import BELIEFS, AbstractBelief, Diag, Full, LowRank, Point
 from scrollmt.laws import DiscreteLaw
 from scrollmt.presets import get_preset
 from scrollmt.report import pages
-from scrollmt.report.evidence import LEVEL, Evidence, out_of_range, score_table
+from scrollmt.report.assessment import LEVEL, Assessment, out_of_range, score_table
 from scrollmt.report.groups import ahead, groups
 from scrollmt.report.pages import Html
 from scrollmt.report.verdict import Verdict, judge
@@ -47,27 +47,27 @@ BELIEF_WORDS: dict[type[AbstractBelief], str] = {
 }
 
 
-def model_card(evidence: Evidence) -> Html:
+def model_card(assessment: Assessment) -> Html:
     """The section that opens a report."""
     verdicts = {
-        task: judge(law, evidence.labels[task], evidence.overlap)
-        for task, law in evidence.laws.items()
+        task: judge(law, assessment.labels[task], assessment.overlap)
+        for task, law in assessment.laws.items()
     }
     parts = (
-        ("Skill in words", _skill(evidence)),
-        ("Calibration in words", _verdicts(evidence, verdicts)),
-        ("Questions and likelihoods", _questions(evidence)),
-        ("Scores", _scores(evidence)),
-        ("Data", pages.facts(_data(evidence))),
-        ("How it was fitted", pages.facts(_fit(evidence))),
-        ("Limits of use", pages.bullets(_limits(evidence))),
+        ("Skill in words", _skill(assessment)),
+        ("Calibration in words", _verdicts(assessment, verdicts)),
+        ("Questions and likelihoods", _questions(assessment)),
+        ("Scores", _scores(assessment)),
+        ("Data", pages.facts(_data(assessment))),
+        ("How it was fitted", pages.facts(_fit(assessment))),
+        ("Limits of use", pages.bullets(_limits(assessment))),
     )
-    return Html("".join(pages.tag("h3", heading) + body for heading, body in parts))
+    return Html("").join(pages.tag("h3", heading) + body for heading, body in parts)
 
 
-def _skill(evidence: Evidence) -> Html:
+def _skill(assessment: Assessment) -> Html:
     """Every task against the best of its references."""
-    table = evaluation.evaluate(evidence.compared, evidence.overlap)
+    table = evaluation.evaluate(assessment.compared, assessment.overlap)
     verdicts = {}
     for task, found in evaluation.comparisons(table).items():
         row = table.loc[task]
@@ -75,50 +75,55 @@ def _skill(evidence: Evidence) -> Html:
         by = f", by {row['skill']:.3f} nats a label with a standard error of {row['skill_se']:.3f}"
         sentence = f"{found.words[:1].upper()}{found.words[1:]}{'' if kind == 'plain' else by}"
         verdicts[task] = Verdict(kind, words, f"{sentence}, on {row['labels']:,.0f} labels.")
-    return _verdicts(evidence, verdicts)
+    return _verdicts(assessment, verdicts)
 
 
-def _verdicts(evidence: Evidence, verdicts: dict[str, Verdict]) -> Html:
+def _verdicts(assessment: Assessment, verdicts: dict[str, Verdict]) -> Html:
     """One line a question; of several leads the worst, and how many fare as it does."""
     said = []
-    for group in groups(evidence):
+    for group in groups(assessment):
         worst = max(group.tasks, key=lambda task: SEVERITY.index(verdicts[task].kind))
         verdict = verdicts[worst]
         text = verdict.sentences
         if len(group.tasks) > 1:
             counts = Counter(verdicts[task].word for task in group.tasks)
             told = ", ".join(f"{word} at {n} leads" for word, n in counts.most_common())
-            text = f"Of {len(group.tasks)} leads: {told}. At {ahead(evidence, worst)}: {text}"
-        badge = pages.badge(verdict.word, verdict.kind)
-        said.append((group.name, Html(badge + " " + pages.text(text))))
+            text = f"Of {len(group.tasks)} leads: {told}. At {ahead(assessment, worst)}: {text}"
+        said.append((group.name, pages.badge(verdict.word, verdict.kind) + f" {text}"))
     return pages.facts(said)
 
 
-def _questions(evidence: Evidence) -> Html:
+def _questions(assessment: Assessment) -> Html:
     rows = []
-    for task, head in evidence.model.tasks_.items():
-        y = evidence.labels[task]
-        sentence = "" if evidence.recipe is None else evidence.recipe.sentence(task)
+    for task, head in assessment.model.tasks_.items():
+        y = assessment.labels[task]
+        sentence = "" if assessment.recipe is None else assessment.recipe.sentence(task)
         rows.append(
-            (task, sentence, head.description, evidence.count(task), _summary(evidence, task, y))
+            (
+                task,
+                sentence,
+                head.description,
+                assessment.count(task),
+                _summary(assessment, task, y),
+            )
         )
     columns = ["task", "question", "likelihood", "labels", "what came true"]
     frame = pd.DataFrame(rows, columns=columns)
-    return pages.table(frame if evidence.recipe is not None else frame.drop(columns="question"))
+    return pages.table(frame if assessment.recipe is not None else frame.drop(columns="question"))
 
 
-def _summary(evidence: Evidence, task: str, y: np.ndarray) -> str:
+def _summary(assessment: Assessment, task: str, y: np.ndarray) -> str:
     seen = y[~np.isnan(y)]
-    law = evidence.laws[task]
+    law = assessment.laws[task]
     if not isinstance(law, DiscreteLaw):
         return f"mean {seen.mean():.4g}, sd {seen.std():.4g}"
-    names = evidence.names(task) or [str(r) for r in range(law.num_classes)]
+    names = assessment.names(task) or [str(r) for r in range(law.num_classes)]
     share = np.bincount(seen.astype(int), minlength=law.num_classes) / len(seen)
     return ", ".join(f"{name} {part:.0%}" for name, part in zip(names, share, strict=True))
 
 
-def _scores(evidence: Evidence) -> Html:
-    found = score_table(evidence)
+def _scores(assessment: Assessment) -> Html:
+    found = score_table(assessment)
     shown = pd.DataFrame(
         {
             "task": found["task"],
@@ -138,12 +143,12 @@ def _scores(evidence: Evidence) -> Html:
         "that things stay as they are, seasonal that they are as they were a day (week, year) "
         "before the target. What these score is what is to be beaten."
     )
-    return Html(pages.table(shown) + pages.paragraph(note))
+    return pages.table(shown) + pages.paragraph(note)
 
 
-def _data(evidence: Evidence) -> list[tuple[str, object]]:
-    model, windows, recipe = evidence.model, evidence.windows, evidence.recipe
-    facts: list[tuple[str, object]] = [("Judged on", f"{len(evidence):,} windows")]
+def _data(assessment: Assessment) -> list[tuple[str, object]]:
+    model, windows, recipe = assessment.model, assessment.windows, assessment.recipe
+    facts: list[tuple[str, object]] = [("Judged on", f"{len(assessment):,} windows")]
     if windows is not None:
         facts.append(("Time", f"origins from {windows.t[0]} to {windows.t[-1]}"))
         if len(windows.dropped):
@@ -168,8 +173,8 @@ def _data(evidence: Evidence) -> list[tuple[str, object]]:
     return [*facts, ("Inputs", inputs)]
 
 
-def _fit(evidence: Evidence) -> list[tuple[str, object]]:
-    model = evidence.model
+def _fit(assessment: Assessment) -> list[tuple[str, object]]:
+    model = assessment.model
     table = model.candidates_
     selected = set().union(*model.committee_.values())
     runs = f"{len(table):,} runs, of which {len(selected):,} are selected for tasks"
@@ -177,7 +182,7 @@ def _fit(evidence: Evidence) -> list[tuple[str, object]]:
     chosen = ", ".join(dict.fromkeys(table.loc[table["speaks_for"] != "", "candidate"].map(str)))
     return [
         ("Preset", get_preset(model.preset).name),
-        ("Belief", _beliefs(evidence)),
+        ("Belief", _beliefs(assessment)),
         ("Backbone", chosen if backbone == "select" else backbone),
         ("Tried", runs),
         ("Stopped by", f"{model.stop_reason_}, in the leading run"),
@@ -190,12 +195,12 @@ def _fit(evidence: Evidence) -> list[tuple[str, object]]:
     ]
 
 
-def _beliefs(evidence: Evidence) -> str:
+def _beliefs(assessment: Assessment) -> str:
     """The families that were fitted; the tasks of each where there are several."""
     names = {kind: name for name, kind in BELIEFS.items()}
     families: dict[type[AbstractBelief], list[str]] = {}
-    for task in evidence.tasks:
-        families.setdefault(type(evidence.belief(task)), []).append(task)
+    for task in assessment.tasks:
+        families.setdefault(type(assessment.belief(task)), []).append(task)
     said = []
     for kind, tasks in families.items():
         of = f" ({', '.join(tasks)})" if len(families) > 1 else ""
@@ -204,9 +209,9 @@ def _beliefs(evidence: Evidence) -> str:
     return "; ".join(said)
 
 
-def _limits(evidence: Evidence) -> list[object]:
+def _limits(assessment: Assessment) -> list[object]:
     limits: list[object] = []
-    if not all(isinstance(evidence.belief(task), Point) for task in evidence.tasks):
+    if not all(isinstance(assessment.belief(task), Point) for task in assessment.tasks):
         limits.append(
             "The belief's spread was trained to predict: it is the part of the forecast's spread "
             "that depends on the inputs. It is no claim about how well the weights are known, and "
@@ -218,13 +223,13 @@ def _limits(evidence: Evidence) -> list[object]:
         "Each law is judged on its own question. Two laws that are right one by one say nothing "
         "yet about how often both outcomes come together.",
     ]
-    share = out_of_range(evidence)
+    share = out_of_range(assessment)
     seldom = "none" if share == 0.0 else f"{share:.1%}"
     limits.append(
         f"Far from the training data a forecast is a guess. Of the windows judged here {seldom} "
         "have an input as far outside its training range as that range is wide."
     )
-    far = evidence.model.scales_.far_out(*evidence.model._read(evidence.X))
+    far = assessment.model.scales_.far_out(*assessment.model._read(assessment.X))
     if far is not None:
         limits.append(f"Among these windows are inputs {far}.")
     return limits

@@ -12,7 +12,7 @@ from scrollmt.beliefs import Point
 from scrollmt.laws import DiscreteLaw, Law, NumberLaw, OrderedLaw, RealLaw
 from scrollmt.plots.canvas import words
 from scrollmt.report import pages
-from scrollmt.report.evidence import Evidence
+from scrollmt.report.assessment import Assessment
 from scrollmt.report.groups import Group
 from scrollmt.report.pages import Html, Section
 
@@ -21,18 +21,18 @@ CLOUD = 400
 WORST = 15
 
 
-def task_section(evidence: Evidence, task: str) -> Section:
+def task_section(assessment: Assessment, task: str) -> Section:
     """All pictures of one task."""
-    sentence = "" if evidence.recipe is None else evidence.recipe.sentence(task)
+    sentence = "" if assessment.recipe is None else assessment.recipe.sentence(task)
     said = pages.paragraph(f"Asked: {sentence}.") if sentence else Html("")
-    return Section(f"Task: {task}", Html(said + pages.pictures(of_task(evidence, task))))
+    return Section(f"Task: {task}", said + pages.pictures(of_task(assessment, task)))
 
 
-def of_task(evidence: Evidence, task: str) -> Iterator[Html]:
+def of_task(assessment: Assessment, task: str) -> Iterator[Html]:
     """Whatever suits the law of a task."""
-    law, y, n = evidence.laws[task], evidence.labels[task], evidence.count(task)
+    law, y, n = assessment.laws[task], assessment.labels[task], assessment.count(task)
     if isinstance(law, DiscreteLaw | NumberLaw):
-        yield _outcomes(evidence, task)
+        yield _outcomes(assessment, task)
     if isinstance(law, NumberLaw):
         most = float(scores.coverage(law, y, 0.9))
         yield pages.picture(
@@ -53,7 +53,7 @@ def of_task(evidence: Evidence, task: str) -> Iterator[Html]:
     elif isinstance(law, DiscreteLaw):
         right = float(scores.average(scores.accuracy(law, y)))
         yield pages.picture(
-            plots.confusion(law, y, names=evidence.names(task)),
+            plots.confusion(law, y, names=assessment.names(task)),
             alt=f"Confusion of {task}: the likeliest class came true {right:.0%} of {n} times.",
             caption="Counts of windows; a row holds those in which that class came true.",
         )
@@ -91,15 +91,15 @@ def _pit(law: Law, y: np.ndarray, task: str) -> Html:
     )
 
 
-def _outcomes(evidence: Evidence, task: str) -> Html:
+def _outcomes(assessment: Assessment, task: str) -> Html:
     """The newest windows of one task, each at the time that its forecast is for."""
     shown = slice(-NEWEST, None)
-    law, y, units = evidence.original(task)
-    ends = None if evidence.windows is None else evidence.windows.target_times[task]
+    law, y, units = assessment.original(task)
+    ends = None if assessment.windows is None else assessment.windows.target_times[task]
     x = None if ends is None else pd.Index(ends)[shown]
-    few = min(NEWEST, len(evidence))
+    few = min(NEWEST, len(assessment))
     if isinstance(law, DiscreteLaw):
-        ax = plots.regimes(law[shown], y[shown], x=x, names=evidence.names(task))
+        ax = plots.regimes(law[shown], y[shown], x=x, names=assessment.names(task))
         alt = f"Probabilities of {task} in the last {few} windows, with what came true."
     else:
         ax = plots.forecasts(law[shown], y[shown], x=x)
@@ -110,11 +110,11 @@ def _outcomes(evidence: Evidence, task: str) -> Html:
     return pages.picture(ax, alt=alt, caption=f"The last {few} windows{placed}.")
 
 
-def inside_section(evidence: Evidence, groups: Sequence[Group]) -> Section:
+def inside_section(assessment: Assessment, groups: Sequence[Group]) -> Section:
     """How the fit went and what it learned; of many leads, a few that stand for all."""
-    model = evidence.model
+    model = assessment.model
     shown = [task for group in groups for task in group.shown]
-    few = "" if len(shown) == len(evidence.tasks) else " A few leads of each question."
+    few = "" if len(shown) == len(assessment.tasks) else " A few leads of each question."
     best = model.history_["validation"].min()
     figures = [
         pages.picture(
@@ -123,7 +123,7 @@ def inside_section(evidence: Evidence, groups: Sequence[Group]) -> Section:
             caption="The run that leads. The parameters of the marked step were kept.",
         )
     ]
-    every = plots.effective_weights(model, evidence.X)
+    every = plots.effective_weights(model, assessment.X)
     weights = {task: every[task] for task in shown if task in every}
     if weights:
         medians = ", ".join(f"{name} {np.median(w):.3g}" for name, w in weights.items())
@@ -136,7 +136,7 @@ def inside_section(evidence: Evidence, groups: Sequence[Group]) -> Section:
                 + few,
             )
         )
-    with_prior = [task for task in shown if not isinstance(evidence.belief(task), Point)]
+    with_prior = [task for task in shown if not isinstance(assessment.belief(task), Point)]
     if with_prior:
         count = len(with_prior)
         figures.append(
@@ -151,14 +151,14 @@ def inside_section(evidence: Evidence, groups: Sequence[Group]) -> Section:
         f"All {len(runs):,} runs and their validation NLL",
         pages.table(runs, search=True, filters=["stop_reason"]),
     )
-    return Section("Inside the model", Html(pages.pictures(figures) + table))
+    return Section("Inside the model", pages.pictures(figures) + table)
 
 
-def surprises_section(evidence: Evidence, groups: Sequence[Group]) -> Section:
+def surprises_section(assessment: Assessment, groups: Sequence[Group]) -> Section:
     """The windows with the worst log scores, to be looked up one by one."""
     tables = []
     for group in groups:
-        found = pd.concat([_surprises(evidence, task) for task in group.tasks], ignore_index=True)
+        found = pd.concat([_surprises(assessment, task) for task in group.tasks], ignore_index=True)
         found = found.sort_values("log score (nats)", ascending=False, kind="stable")[:WORST]
         tables.append(found.assign(task=group.name))
     note = (
@@ -166,19 +166,19 @@ def surprises_section(evidence: Evidence, groups: Sequence[Group]) -> Section:
         "few are always there; many of one kind are a question that the inputs cannot answer."
     )
     table = pages.table(pd.concat(tables, ignore_index=True), search=True, filters=["task"])
-    return Section("Surprises", Html(pages.paragraph(note) + table))
+    return Section("Surprises", pages.paragraph(note) + table)
 
 
-def _surprises(evidence: Evidence, task: str) -> pd.DataFrame:
+def _surprises(assessment: Assessment, task: str) -> pd.DataFrame:
     """The worst windows of one task, worst first."""
-    score = scores.nll(evidence.laws[task], evidence.scored[task])
+    score = scores.nll(assessment.laws[task], assessment.scored[task])
     seen = np.flatnonzero(~np.isnan(score))
     worst = seen[np.argsort(-score[seen], kind="stable")[:WORST]]
-    law, y, _ = evidence.original(task)
-    names = evidence.names(task)
+    law, y, _ = assessment.original(task)
+    names = assessment.names(task)
     return pd.DataFrame(
         {
-            **when(evidence, task, worst),
+            **when(assessment, task, worst),
             "task": task,
             "forecast": [_words(law[int(n)], names) for n in worst],
             "came true": [_name(y[n], law, names) for n in worst],
@@ -187,13 +187,13 @@ def _surprises(evidence: Evidence, task: str) -> pd.DataFrame:
     )
 
 
-def when(evidence: Evidence, task: str, rows: np.ndarray) -> dict[str, list[str]]:
+def when(assessment: Assessment, task: str, rows: np.ndarray) -> dict[str, list[str]]:
     """Columns that say which windows these are: their origins, and the times asked about."""
-    if evidence.windows is None:
+    if assessment.windows is None:
         return {"window": [str(n) for n in rows]}
-    ends = pd.Index(evidence.windows.target_times[task])
+    ends = pd.Index(assessment.windows.target_times[task])
     return {
-        "origin": [str(evidence.windows.t[n]) for n in rows],
+        "origin": [str(assessment.windows.t[n]) for n in rows],
         "time asked about": [str(ends[n]) for n in rows],
     }
 
@@ -231,5 +231,5 @@ def sharing_section(table: pd.DataFrame) -> Section:
     )
     return Section(
         "Sharing or not",
-        Html(pages.paragraph(said) + pages.pictures([figure]) + pages.table(table)),
+        pages.paragraph(said) + pages.pictures([figure]) + pages.table(table),
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scrollmt._data.series import duration
-from scrollmt.report.evidence import Evidence
+from scrollmt.report.assessment import Assessment
 
 # So many leads of a question stand for all: the shortest, the longest and one between.
 SHOWN = 3
@@ -27,13 +27,13 @@ class Group:
         return tuple(self.tasks[place] for place in places.round().astype(int))
 
 
-def groups(evidence: Evidence) -> list[Group]:
+def groups(assessment: Assessment) -> list[Group]:
     """The questions behind the tasks; without several leads every task is one of its own."""
-    recipe = evidence.recipe
+    recipe = assessment.recipe
     if recipe is None or recipe.windowing.leads is None:
-        return [Group(task, (task,)) for task in evidence.tasks]
+        return [Group(task, (task,)) for task in assessment.tasks]
     found: dict[str, list[str]] = {}
-    for task in evidence.tasks:
+    for task in assessment.tasks:
         name = task.removesuffix(f"@{recipe.tasks[task].lead}")
         found.setdefault(name, []).append(task)
     return [
@@ -42,7 +42,7 @@ def groups(evidence: Evidence) -> list[Group]:
     ]
 
 
-def ahead(evidence: Evidence, task: str) -> str:
+def ahead(assessment: Assessment, task: str) -> str:
     """The lead of a task in words; empty for a model of plain rows."""
-    recipe = evidence.recipe
+    recipe = assessment.recipe
     return "" if recipe is None else duration(recipe.tasks[task].lead, recipe.step)

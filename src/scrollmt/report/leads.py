@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from scrollmt import plots, scores
+from scrollmt import plots
 from scrollmt._scoring import references
 from scrollmt.laws import DiscreteLaw, NumberLaw
 from scrollmt.observables import Bands, Value
 from scrollmt.plots.canvas import words
 from scrollmt.report import gallery, pages
-from scrollmt.report.evidence import Evidence
+from scrollmt.report.assessment import Assessment
 from scrollmt.report.groups import Group, ahead
 from scrollmt.report.pages import Html, Section
 
@@ -23,62 +23,62 @@ from scrollmt.report.pages import Html, Section
 PAST = 1.5
 
 
-def section(evidence: Evidence, group: Group) -> Section:
+def section(assessment: Assessment, group: Group) -> Section:
     """All pictures of one question; those of one task where it has one lead only."""
     if len(group.tasks) == 1:
-        return gallery.task_section(evidence, group.tasks[0])
-    asked = evidence.asked(group.tasks[0])
+        return gallery.task_section(assessment, group.tasks[0])
+    asked = assessment.asked(group.tasks[0])
     assert asked is not None, "several leads come from a recipe"
     if isinstance(asked, Bands) and asked.probs is not None:
         # Edges that were learned differ from lead to lead.
         asked = replace(asked, edges=None)
     said = (
         f"Asked: {asked.sentence()}, at {len(group.tasks)} leads from "
-        f"{ahead(evidence, group.tasks[0])} to {ahead(evidence, group.tasks[-1])}."
+        f"{ahead(assessment, group.tasks[0])} to {ahead(assessment, group.tasks[-1])}."
     )
-    over = pages.pictures(_over_leads(evidence, group))
-    folded = "".join(
-        pages.tag("h3", f"{ahead(evidence, task)} ahead")
-        + pages.pictures(gallery.of_task(evidence, task))
+    over = pages.pictures(_over_leads(assessment, group))
+    folded = Html("").join(
+        pages.tag("h3", f"{ahead(assessment, task)} ahead")
+        + pages.pictures(gallery.of_task(assessment, task))
         for task in group.shown
     )
-    about = ", ".join(ahead(evidence, task) for task in group.shown)
-    more = pages.details(f"All pictures at {about} ahead", Html(folded))
-    return Section(f"Question: {group.name}", Html(pages.paragraph(said) + over + more))
+    about = ", ".join(ahead(assessment, task) for task in group.shown)
+    more = pages.details(f"All pictures at {about} ahead", folded)
+    return Section(f"Question: {group.name}", pages.paragraph(said) + over + more)
 
 
-def _axis(evidence: Evidence, group: Group) -> tuple[list[Any], str]:
+def _axis(assessment: Assessment, group: Group) -> tuple[list[Any], str]:
     """The leads as numbers, and their unit; in rows where steps are shorter than a second."""
-    recipe = evidence.recipe
+    recipe = assessment.recipe
     assert recipe is not None, "several leads come from a recipe"
     step = recipe.step
     if isinstance(step, pd.Timedelta) and step < pd.Timedelta(1, "s"):
         return [recipe.tasks[task].lead for task in group.tasks], "lead (rows)"
-    words = [ahead(evidence, task).partition(" ") for task in group.tasks]
+    words = [ahead(assessment, task).partition(" ") for task in group.tasks]
     units = words[0][2]
     return [float(number) for number, _, _ in words], f"lead ({units})" if units else "lead"
 
 
-def _over_leads(evidence: Evidence, group: Group) -> Iterator[Html]:
+def _over_leads(assessment: Assessment, group: Group) -> Iterator[Html]:
     """What suits the laws at all leads, which may have heads of their own."""
-    laws = [evidence.laws[task] for task in group.tasks]
+    laws = [assessment.laws[task] for task in group.tasks]
     classes = all(isinstance(law, DiscreteLaw) for law in laws)
     if classes or all(isinstance(law, NumberLaw) for law in laws):
-        yield _newest(evidence, group)
-    yield _nll(evidence, group)
+        yield _newest(assessment, group)
+    yield _nll(assessment, group)
     if all(isinstance(law, NumberLaw) for law in laws):
-        yield _coverage(evidence, group)
+        yield _coverage(assessment, group)
     elif classes:
-        yield _accuracy(evidence, group)
+        yield _accuracy(assessment, group)
 
 
-def _beside_references(evidence: Evidence, group: Group, score: str) -> dict[str, list[float]]:
+def _beside_references(assessment: Assessment, group: Group, score: str) -> dict[str, list[float]]:
     """A score over leads, and those of the reference forecasts that all leads have."""
-    compared = [evidence.compared[task] for task in group.tasks]
-    lines = {"model": [one.summary(one.law)[score] for one in compared]}
+    compared = [assessment.compared[task] for task in group.tasks]
+    lines = {"model": [one.means[score] for one in compared]}
     for kind in references.NAMES:
         if all(kind in one.references for one in compared):
-            lines[kind] = [one.summary(one.references[kind])[score] for one in compared]
+            lines[kind] = [one.reference_means[kind][score] for one in compared]
     return lines
 
 
@@ -87,45 +87,43 @@ def _ends(values: list[float]) -> str:
 
 
 def _lines(
-    evidence: Evidence,
+    assessment: Assessment,
     group: Group,
     lines: dict[str, list[float]],
     ylabel: str,
     promised: dict[str, float] | None = None,
 ) -> Any:
-    leads, xlabel = _axis(evidence, group)
+    leads, xlabel = _axis(assessment, group)
     ax = plots.over_leads(leads, lines, promised=promised)
     ax.set_xlabel(xlabel)
     ax.set_ylabel(ylabel)
     return ax
 
 
-def _nll(evidence: Evidence, group: Group) -> Html:
-    lines = _beside_references(evidence, group, "nll")
+def _nll(assessment: Assessment, group: Group) -> Html:
+    lines = _beside_references(assessment, group, "nll")
     beaten = "".join(
         f" {name.capitalize()}: {_ends(values)}."
         for name, values in lines.items()
         if name != "model"
     )
     return pages.picture(
-        _lines(evidence, group, lines, "NLL (nats)"),
+        _lines(assessment, group, lines, "NLL (nats)"),
         alt=f"NLL of {group.name} over leads: {_ends(lines['model'])}.{beaten}",
         caption="Lower is better. Where the model meets the climatology, the inputs say nothing "
         "about so long a lead.",
     )
 
 
-def _coverage(evidence: Evidence, group: Group) -> Html:
-    levels = {f"{level:.0%} interval": level for level in (0.5, 0.9)}
-    share = np.array(
-        [
-            scores.coverage(evidence.laws[task], evidence.labels[task], list(levels.values()))
-            for task in group.tasks
-        ]
-    )
-    lines = dict(zip(levels, share.T.tolist(), strict=True))
+def _coverage(assessment: Assessment, group: Group) -> Html:
+    levels = {"50% interval": 0.5, "90% interval": 0.9}
+    compared = [assessment.compared[task] for task in group.tasks]
+    lines = {
+        name: [one.means[f"coverage_{100 * level:.0f}"] for one in compared]
+        for name, level in levels.items()
+    }
     told = "; ".join(f"{name}s hold {_ends(values)}" for name, values in lines.items())
-    ax = _lines(evidence, group, lines, "share that came true inside", promised=levels)
+    ax = _lines(assessment, group, lines, "share that came true inside", promised=levels)
     ax.set_ylim(0, 1)
     return pages.picture(
         ax,
@@ -135,9 +133,9 @@ def _coverage(evidence: Evidence, group: Group) -> Html:
     )
 
 
-def _accuracy(evidence: Evidence, group: Group) -> Html:
-    lines = _beside_references(evidence, group, "accuracy")
-    ax = _lines(evidence, group, lines, "likeliest class came true")
+def _accuracy(assessment: Assessment, group: Group) -> Html:
+    lines = _beside_references(assessment, group, "accuracy")
+    ax = _lines(assessment, group, lines, "likeliest class came true")
     ax.set_ylim(0, 1)
     return pages.picture(
         ax,
@@ -147,27 +145,27 @@ def _accuracy(evidence: Evidence, group: Group) -> Html:
     )
 
 
-def _newest(evidence: Evidence, group: Group) -> Html:
+def _newest(assessment: Assessment, group: Group) -> Html:
     """The newest forecast over all of its leads, at the times that it is for."""
-    windows = evidence.windows
-    row = len(evidence) - 1 if windows is None else int(np.argmax(windows.t))
-    law = evidence.laws[group.tasks[0]]
-    x, xlabel = _axis(evidence, group)
+    windows = assessment.windows
+    row = len(assessment) - 1 if windows is None else int(np.argmax(windows.t))
+    law = assessment.laws[group.tasks[0]]
+    x, xlabel = _axis(assessment, group)
     since = ""
     if windows is not None:
         x, xlabel = list(windows.target_times[list(group.tasks)].iloc[row]), ""
         since = f", from {windows.t[row]}"
     if isinstance(law, DiscreteLaw):
-        y = np.array([evidence.labels[task][row] for task in group.tasks])
-        table = np.stack([_log_probs(evidence, task)[row] for task in group.tasks])
-        ax = plots.regimes(type(law)(table), y, x=x, names=_names(evidence, group))
+        y = np.array([assessment.labels[task][row] for task in group.tasks])
+        table = np.stack([_log_probs(assessment, task)[row] for task in group.tasks])
+        ax = plots.regimes(type(law)(table), y, x=x, names=_names(assessment, group))
     else:
-        one = [evidence.original(task) for task in group.tasks]
+        one = [assessment.original(task) for task in group.tasks]
         ax = plots.fan(
             [law[row] for law, _, _ in one],
             np.array([y[row] for _, y, _ in one]),
             x=x,
-            past=_past(evidence, group, row),
+            past=_past(assessment, group, row),
         )
         ax.set_ylabel(words(one[0][2]))
     ax.set_xlabel(xlabel)
@@ -179,15 +177,15 @@ def _newest(evidence: Evidence, group: Group) -> Html:
     )
 
 
-def _log_probs(evidence: Evidence, task: str) -> np.ndarray:
-    law = evidence.laws[task]
+def _log_probs(assessment: Assessment, task: str) -> np.ndarray:
+    law = assessment.laws[task]
     assert isinstance(law, DiscreteLaw), "leads of one question have laws of one kind"
     return law.log_probs
 
 
-def _names(evidence: Evidence, group: Group) -> list[str] | None:
+def _names(assessment: Assessment, group: Group) -> list[str] | None:
     """Names of the classes, where they are the same at every lead."""
-    each = [evidence.names(task) for task in group.tasks]
+    each = [assessment.names(task) for task in group.tasks]
     first = each[0]
     if first is None:
         return None
@@ -196,12 +194,12 @@ def _names(evidence: Evidence, group: Group) -> list[str] | None:
     return [f"band {r}" for r in range(1, len(first) + 1)]
 
 
-def _past(evidence: Evidence, group: Group, row: int) -> tuple[pd.Index, np.ndarray] | None:
+def _past(assessment: Assessment, group: Group, row: int) -> tuple[pd.Index, np.ndarray] | None:
     """What was observed up to the origin of a window: labels of the windows before it.
 
     Only of a value at t + lead: a mean or maximum over the lead is another quantity at every lead.
     """
-    windows, asked = evidence.windows, evidence.asked(group.tasks[0])
+    windows, asked = assessment.windows, assessment.asked(group.tasks[0])
     if windows is None or not isinstance(asked, Value) or asked.reducer is not None:
         return None
     ends, origin = windows.target_times, windows.t[row]
@@ -209,7 +207,7 @@ def _past(evidence: Evidence, group: Group, row: int) -> tuple[pd.Index, np.ndar
     known = {
         when: value
         for task in group.tasks
-        for when, value in zip(ends[task], evidence.original(task)[1], strict=True)
+        for when, value in zip(ends[task], assessment.original(task)[1], strict=True)
         if origin - reach <= when <= origin and not np.isnan(value)
     }
     times = sorted(known)

@@ -35,7 +35,7 @@ MIN_STRETCHES = 5
 CONFIDENCE = 0.95
 # Beyond these a departure matters in practice. Values: a mean that is off by a tenth of an sd
 # moves E u by 0.028, an sd that is off by a tenth moves 12 Var u by 0.11. Classes: three points
-# of probability, a tenth of the slope. Below a share of that nobody could tell the difference.
+# of probability, a tenth of the slope. A departure below `TELLING` of that does not count.
 LARGE_FOR_VALUES = (0.028, 0.11)
 LARGE_FOR_CLASSES = (0.03, 0.1)
 TELLING = 0.3
@@ -157,7 +157,7 @@ def class_moments(
     mean_error, mean_p = share @ error, share @ p
     joint = (share @ (error * p) - mean_error * mean_p).sum(axis=1)
     var = (share @ (p * p) - mean_p**2).sum(axis=1)
-    # Forecasts that never vary have no slope, and nothing to be blamed for.
+    # Forecasts that never vary have no slope; the right one stands in.
     slope = 1.0 + np.divide(joint, var, out=np.zeros_like(joint), where=var > 1e-12)
     return np.stack([mean_error.mean(axis=1), slope], axis=1)
 

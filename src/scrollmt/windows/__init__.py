@@ -1,7 +1,7 @@
 r"""From a series and questions about its future to windows: inputs X, labels Y, times.
 
 A window with origin t reads rows ``t - history + 1 .. t`` and is asked about ``(t, t + lead]``.
-Every row from ``history - 1`` on is an origin, or every ``stride``-th (see ``scrollmt.origins``):
+Every row from ``history - 1`` on is an origin, or every ``stride``-th (see ``windows.origins``):
 
     X[n] = inputs at t_n  (N, D),      Y[task][n] = observable of (t_n, t_n + lead]  (N,)
 
@@ -11,7 +11,7 @@ on ``{"x": paths.ravel()}`` makes one window of each.
 Gaps are filled by the rule of ``_data.series``; a window that still reads a missing cell is
 dropped and listed in ``dropped``. Quantile edges are learned from the training windows when the
 windows are split or labelled; before that their labels cannot be read, so that no test window
-has a say in them unless ``edges_from="corpus"`` asks for it.
+influences them unless ``edges_from="corpus"`` asks for it.
 """
 
 from scrollmt._data.series import read_series

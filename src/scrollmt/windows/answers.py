@@ -94,14 +94,17 @@ class Forecast:
         frame = pd.DataFrame.from_dict(rows, orient="index")
         return frame.reindex(columns=columns).rename_axis("task")
 
-    def __str__(self) -> str:
+    def lines(self, level: float = 0.9) -> list[str]:
+        """The origin, one sentence a task, and how many later origins were passed over."""
         lines = [f"Forecast from t = {self.t}"]
-        lines += [f"  {task}: {self.sentence(task)}" for task in self.laws]
+        lines += [f"  {task}: {self.sentence(task, level)}" for task in self.laws]
         skipped = len(self.window.dropped)
         if skipped:
             lines.append(f"  passed over for missing values: {skipped} later origins")
-        lines += [f"  Notice: {text}" for text in self.notices]
-        return "\n".join(lines)
+        return lines
+
+    def __str__(self) -> str:
+        return "\n".join([*self.lines(), *(f"  Notice: {text}" for text in self.notices)])
 
     __repr__ = __str__
 

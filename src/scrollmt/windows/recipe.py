@@ -19,8 +19,9 @@ from scrollmt._data.cutting import (
     missing_targets,
     tasks_of,
 )
-from scrollmt._data.series import GapRule, Series, duration, plain, read_series
+from scrollmt._data.series import GapRule, Series, duration, read_series
 from scrollmt._io.arguments import read_list
+from scrollmt._io.text import plain
 from scrollmt.adapters import Layout
 from scrollmt.inputs import Input, Lags, input_from_dict, read_inputs
 from scrollmt.observables import Observable, observable_from_dict
@@ -191,21 +192,39 @@ class Recipe:
                 f"({duration(stride, self.step)}) from {self.anchor}."
             )
         numbers, filled = self._numbers(series, with_targets=True)
-        X, lacking = build_inputs(self.inputs, series, numbers, rows, windowing.history)
+        inputs = build_inputs(self.inputs, series, numbers, rows, windowing.history)
         values = build_values(self.tasks, numbers, rows)
-        unknown = missing_targets(self.tasks, values, windowing.missing_targets == "keep")
-        dropped = dropped_table(series.time[rows], lacking, unknown)
-        whole = ~np.isin(rows, rows[dropped.index])
         past = {
             kind: build_values(self.tasks, numbers, rows, back)
             for kind, back in self._references().items()
         }
         recipe = replace(self, stride=stride)
-        windows = Windows(X, values, series.time[rows], rows, recipe, dropped, filled, past)
+        windows = recipe._complete(series.time[rows], rows, inputs, filled, values, past)
         # Edges that are known stay: a model's classes must mean the same on every series.
-        return windows.take(whole)._learned(
+        return windows._learned(
             slice(None), lambda bands: bands.edges_from == "corpus" and bands.edges is None
         )
+
+    def _complete(
+        self,
+        t: pd.Index,
+        rows: np.ndarray,
+        inputs: tuple[np.ndarray, list[set[str]]],
+        filled: dict[str, int],
+        values: dict[str, np.ndarray] | None = None,
+        past: dict[str, dict[str, np.ndarray]] | None = None,
+    ) -> Windows:
+        """The windows that lack nothing; without ``values`` the labels are still to come."""
+        X, lacking = inputs
+        unknown: list[set[str]] = [set() for _ in rows]
+        if values is None:
+            values = {task: np.full(len(rows), np.nan) for task in self.tasks}
+        else:
+            keep_partial = self.windowing.missing_targets == "keep"
+            unknown = missing_targets(self.tasks, values, keep_partial)
+        dropped = dropped_table(t, lacking, unknown)
+        complete = ~np.isin(np.arange(len(rows)), dropped.index)
+        return Windows(X, values, t, rows, self, dropped, filled, past or {}).take(complete)
 
     def _references(self) -> dict[str, dict[str, int]]:
         """By kind of reference and task, how many rows before the origin its window begins.
@@ -235,6 +254,27 @@ class Recipe:
         the clock times that training had origins at (with a stride of a day: one hour of the day).
         """
         series = self._read(frame, time, columns)
+        rows = self._origins(series, at, on_grid)
+        numbers, filled = self._numbers(series, with_targets=False)
+        inputs = last_complete(self.inputs, series, numbers, rows, self.windowing.history)
+        rows = rows[::-1][: len(inputs[0])]
+        return self._complete(series.time[rows], rows, inputs, filled)
+
+    def unlabelled(
+        self, frame: Any, *, time: Any = None, columns: Any = None, on_grid: bool = False
+    ) -> Windows:
+        """All windows whose inputs are complete, also those whose answers are still to come.
+
+        Labels are missing; ``on_grid`` as in ``newest``.
+        """
+        series = self._read(frame, time, columns)
+        rows = self._origins(series, None, on_grid)
+        numbers, filled = self._numbers(series, with_targets=False)
+        inputs = build_inputs(self.inputs, series, numbers, rows, self.windowing.history)
+        return self._complete(series.time[rows], rows, inputs, filled)
+
+    def _origins(self, series: Series, at: Any, on_grid: bool) -> np.ndarray:
+        """The rows that a forecast can start from; an error where there is none."""
         rows = np.arange(self.windowing.history - 1, len(series))
         if at is not None:
             rows = rows[series.time[rows] == at]
@@ -248,12 +288,7 @@ class Recipe:
                 f"{series.time[0]} to {series.time[-1]}, and a window reads a history of "
                 f"{self.windowing.history} rows{grid}."
             )
-        numbers, filled = self._numbers(series, with_targets=False)
-        X, lacking = last_complete(self.inputs, series, numbers, rows, self.windowing.history)
-        rows = rows[::-1][: len(lacking)]
-        dropped = dropped_table(series.time[rows], lacking, [set()] * len(rows))
-        values = {task: np.full(1, np.nan) for task in self.tasks}
-        return Windows(X, values, series.time[rows[-1:]], rows[-1:], self, dropped, filled)
+        return rows
 
     def on_grid(self, times: pd.Index) -> np.ndarray:
         """Which times training had origins at, by hour and weekday; all, with the default stride.

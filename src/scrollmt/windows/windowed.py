@@ -13,7 +13,7 @@ from scrollmt import splits
 from scrollmt._data.cutting import Question
 from scrollmt.heads import AbstractHead
 from scrollmt.observables import Bands, Observable
-from scrollmt.splits import PAPER_FRACTIONS, Split
+from scrollmt.splits import PAPER_FRACTIONS, Folds, Split
 
 if TYPE_CHECKING:
     from scrollmt.windows.recipe import Recipe
@@ -155,6 +155,10 @@ class Windows:
     def rolling_origins(self, origins: int = 5, *, embargo: Embargo | None = None) -> list[Split]:
         """``splits.rolling_origins``, with ``embargo`` as in ``chronological_split``."""
         return splits.rolling_origins(len(self), origins, **self._embargo(embargo))
+
+    def block_folds(self, folds: int = 5, *, embargo: Embargo | None = None) -> Folds:
+        """``splits.block_folds``, with ``embargo`` as in ``chronological_split``."""
+        return splits.block_folds(len(self), folds, **self._embargo(embargo))
 
     def leaks(self, split: Split) -> pd.DataFrame:
         """``splits.shared_hours`` of these windows: what one part knows of another's targets."""

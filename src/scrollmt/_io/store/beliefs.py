@@ -33,7 +33,7 @@ def describe(name: str, belief: AbstractBelief) -> dict[str, Any]:
         except TypeError as error:
             raise ValueError(f"task {name!r}: the belief cannot be saved: {error}") from None
     floor = belief.cov_floor if isinstance(belief, Diag | Full | LowRank) else 0.0
-    rank = {"rank": belief.factor.shape[0]} if isinstance(belief, LowRank) else {}
+    rank = {"rank": belief.factor.shape[-2]} if isinstance(belief, LowRank) else {}
     return {"belief": family, "cov_floor": floor, **rank}
 
 
@@ -47,10 +47,14 @@ def from_description(
             floor = stored["cov_floor"]
             make = BELIEFS[family].of(**rank)
             key = jax.random.key(0)
-            return eqx.filter_eval_shape(make, features, key, rows=rows, cov_floor=floor)
+            shapes: AbstractBelief = eqx.filter_eval_shape(
+                make, features, key, rows=rows, cov_floor=floor
+            )
+            return shapes
         case {"type": str(kind), "fields": dict(fields)}:
             if issubclass(custom.get(kind, object), AbstractBelief):
-                return from_fields(custom[kind], fields, custom)
+                own: AbstractBelief = from_fields(custom[kind], fields, custom)
+                return own
             raise ModelFolderError(
                 f"task {name!r}: the belief is a {kind}, which is not part of scrollmt; pass its "
                 f"class: load(path, custom=[{kind}])"

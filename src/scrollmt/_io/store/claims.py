@@ -1,8 +1,8 @@
 """What a description claims, checked before anything is built from it.
 
-A model folder may come from a stranger. Its checksum says that it is as it was written, not that it
-makes sense. Every number that will become a size is compared with the arrays that are really there,
-and every field with the type that its class declares.
+A model folder may come from an untrusted source. Its checksum says that it is as it was written,
+not that it is valid. Every number that will become a size is compared with the stored arrays, and
+every field with the type that its class declares.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SETTINGS: dict[str, Any] = {
     "joint": Names | list[Names] | None,
     "backbone": str | None,
     "optimizer": str | None,
-    "validation": float | None,
+    "validation": float | str | None,
     "refit": bool | None,
     "seed": int,
     "ensemble": int | None,
@@ -40,8 +40,10 @@ SETTINGS: dict[str, Any] = {
 RESULTS: dict[str, Any] = {
     "lead": int,
     "committee": dict[str, list[int]],
-    "candidates": dict[str, list],
-    "history": dict[str, list],
+    "weights": dict[str, list[float]] | None,
+    "moments": bool | None,
+    "candidates": dict[str, list[Any]],
+    "history": dict[str, list[Any]],
     "feature_names": Names | None,
     "validation_nll": float | None,
     "stop_reason": str,
@@ -100,7 +102,7 @@ def conforms(value: Any, kind: Any) -> bool:
 
 
 def check_sizes(content: Mapping[str, Any], arrays: Arrays) -> None:
-    """Refuse sizes that no stored array has: nothing is allocated on a mere claim."""
+    """Refuse sizes that no stored array has: nothing is allocated before this check."""
     longest = max((size for array in arrays.values() for size in array.shape), default=0)
 
     def check(what: str, size: Any) -> None:
@@ -144,7 +146,7 @@ def check_recipe(recipe: Recipe, in_size: int) -> None:
     kind = pd.Timestamp if dated else float
     check_types({"anchor": recipe.anchor}, {"anchor": kind}, "recipe: ")
     history = recipe.windowing.history
-    # A list of as many names as a hostile history is long would not fit into memory.
+    # A stored history can be so large that a list of that many names does not fit into memory.
     made = sum(
         history if isinstance(one, Lags) and one.steps is None else len(one.sources(history))
         for one in recipe.inputs

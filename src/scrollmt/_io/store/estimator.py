@@ -15,17 +15,17 @@ from scrollmt._data.scaling import Scales
 from scrollmt._fitting.batches import Factory, made
 from scrollmt._io.store import beliefs, claims, parts
 from scrollmt._io.store.custom import read_classes
-from scrollmt._io.store.folder import ModelFolderError, read_folder, write_folder
+from scrollmt._io.store.folder import Arrays, ModelFolderError, read_folder, write_folder
 from scrollmt._scoring.references import Reference
 from scrollmt.heads import AbstractHead, Gaussian
 from scrollmt.model import Backbone
 from scrollmt.windows import Recipe
 
 
-def save_estimator(fitted: Any, path: str | os.PathLike) -> None:
+def save_estimator(fitted: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator to a new folder."""
     models: list[dict[str, Any]] = []
-    arrays: parts.Arrays = {}
+    arrays: Arrays = {}
     for number, member in enumerate(fitted.members_):
         model, own = parts.model_to_parts(member, fitted.n_features_in_)
         models.append(model)
@@ -40,6 +40,8 @@ def save_estimator(fitted: Any, path: str | os.PathLike) -> None:
             "members": models,
             "lead": lead,
             "committee": {name: list(c) for name, c in fitted.committee_.items()},
+            "weights": fitted.weights_,
+            "moments": fitted.moments_,
             "estimator": {
                 "task_order": list(tasks),
                 "tasks": tasks,
@@ -51,7 +53,7 @@ def save_estimator(fitted: Any, path: str | os.PathLike) -> None:
                 "backbone": fitted.backbone if isinstance(fitted.backbone, str) else None,
                 # Only where there is one of the user's own, which is code and not stored.
                 **({} if isinstance(fitted.optimizer, str) else {"optimizer": None}),
-                "validation": fitted.validation if isinstance(fitted.validation, Real) else None,
+                "validation": _validation(fitted.validation),
                 "refit": fitted.refit,
                 "seed": fitted.seed,
                 "ensemble": fitted.ensemble,
@@ -73,7 +75,7 @@ def save_estimator(fitted: Any, path: str | os.PathLike) -> None:
 
 def load_estimator(
     make: Callable[..., Any],
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     backbone: Backbone | Factory | None,
     heads: Mapping[str, AbstractHead] | None = None,
     custom: Iterable[Any] = (),
@@ -117,7 +119,7 @@ def load_estimator(
             out.recipe = Recipe.from_dict(content["recipe"])
             claims.check_recipe(out.recipe, content["members"][0]["in_size"])
             if set(out.recipe.tasks) != set(tasks):
-                raise ModelFolderError(f"the recipe asks {list(out.recipe.tasks)!r:.60}")
+                raise ModelFolderError(f"the recipe has the tasks {list(out.recipe.tasks)!r:.60}")
         out.recipe_ = out.recipe
         out.tasks_ = dict(out.tasks)
         out.members_ = members
@@ -128,6 +130,9 @@ def load_estimator(
                 f"lead and committee name the members {chosen!r:.60} of {len(members)}"
             )
         out.committee_ = {n: tuple(content["committee"][n]) for n in tasks}
+        # Version 0.1 mixed Gaussian laws into one with two moments, and weighed members equally.
+        out.moments_ = content.get("moments", True)
+        out.weights_ = _weights(content.get("weights"), out.committee_)
         out.model_ = out.members_[content["lead"]]
         out.scales_ = _scales(content["scales"], content["members"][0]["in_size"], out.tasks)
         # Version 0.1 stored no references.
@@ -145,7 +150,7 @@ def load_estimator(
             out.feature_names_in_ = np.asarray(names, dtype=object)
     except ModelFolderError as error:
         raise ModelFolderError(f"{path}: {error}") from None
-    except Exception as error:  # what a stranger wrote may be wrong in any way there is
+    except Exception as error:  # an untrusted file can be wrong in any way
         why = " ".join(str(error).split()) or "it cannot be read"
         raise ModelFolderError(
             f"{path} is not a complete model folder: {type(error).__name__}: {why:.200}"
@@ -153,8 +158,28 @@ def load_estimator(
     return out
 
 
+def _validation(given: Any) -> float | str | None:
+    """A share, a number of folds, or None; data of the user's own are not stored."""
+    if given is None or isinstance(given, Real):
+        return given if given is None or isinstance(given, int) else float(given)
+    return "your own data, which is not stored"
+
+
+def _weights(
+    stored: Mapping[str, Any] | None, committee: Mapping[str, tuple[int, ...]]
+) -> dict[str, tuple[float, ...]] | None:
+    """One positive weight a member of each task's committee."""
+    if stored is None:
+        return None
+    weights = {name: tuple(map(float, stored[name])) for name in committee}
+    for name, own in weights.items():
+        if len(own) != len(committee[name]) or not all(0.0 < w <= 1.0 for w in own):
+            raise ModelFolderError(f"the weights {list(own)!r:.60} do not suit task {name!r}")
+    return weights
+
+
 def _scales(stored: dict[str, Any], in_size: int, tasks: Mapping[str, AbstractHead]) -> Scales:
-    """Scales of the right names and sizes: a wrong one is told here, not by `predict`."""
+    """Scales of the right names and sizes: a wrong one is refused here, not in `predict`."""
     mean, sd = (np.asarray(stored[k], dtype=float).reshape(in_size) for k in ("x_mean", "x_sd"))
     names = {name for name, head in tasks.items() if isinstance(head, Gaussian)}
     names |= set(stored["scale"])

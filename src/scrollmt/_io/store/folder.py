@@ -37,7 +37,7 @@ class ModelFolderError(ValueError):
     """A folder that is not a complete, untouched scrollmt model."""
 
 
-def write_folder(path: str | os.PathLike, description: dict[str, Any], arrays: Arrays) -> None:
+def write_folder(path: str | os.PathLike[str], description: dict[str, Any], arrays: Arrays) -> None:
     """Write a new model folder; an existing path is never overwritten."""
     target = Path(path)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -62,7 +62,7 @@ def write_folder(path: str | os.PathLike, description: dict[str, Any], arrays: A
         (draft / DESCRIPTION).write_text(text, encoding="utf-8")
 
 
-def read_folder(path: str | os.PathLike) -> tuple[dict[str, Any], Arrays]:
+def read_folder(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Arrays]:
     """The description and arrays of a model folder, checked against their digest."""
     folder = Path(path)
     atomic.restore(folder)

@@ -38,7 +38,7 @@ from scrollmt.heads import (
     Poisson,
     StudentT,
 )
-from scrollmt.model import Backbone, Model, Task
+from scrollmt.model import Backbone, Model, PrecisionPrior, Task
 from scrollmt.presets import Architecture, Candidate, Preset
 
 ENABLE_X64 = "call jax.config.update('jax_enable_x64', True) first"
@@ -157,7 +157,8 @@ def _head(name: str, stored: dict[str, Any], given: Heads | None, custom: Classe
             if head is not None and type(head).__name__ == kind:
                 return head
             if "fields" in stored and issubclass(custom.get(kind, object), AbstractHead):
-                return from_fields(custom[kind], stored["fields"], custom)
+                own: AbstractHead = from_fields(custom[kind], stored["fields"], custom)
+                return own
             by_class = f"custom=[{kind}]) or load(path, " if "fields" in stored else ""
             raise ModelFolderError(
                 f"task {name!r}: the head is a {kind}, which is not part of scrollmt; pass "
@@ -172,6 +173,9 @@ def model_to_parts(model: Model, in_size: int) -> tuple[dict[str, Any], Arrays]:
     tasks = {}
     for name, task in model.tasks.items():
         tasks[name] = {"head": heads[name], **beliefs.describe(name, task.belief)}
+        # Only where there is one, so that other folders stay readable for every version.
+        if task.precision_prior is not None:
+            tasks[name]["precision_prior"] = asdict(task.precision_prior)
     features = next(iter(model.tasks.values())).belief.mu.shape[-1]
     arrays = {f"model{path}": array for path, array in _arrays(model).items()}
     backbone: dict[str, Any]
@@ -183,6 +187,7 @@ def model_to_parts(model: Model, in_size: int) -> tuple[dict[str, Any], Arrays]:
             "activation": net.activation,
             "bias": net.biases is not None,
             "norm": net.norm,
+            "skip": net.skip,
         }
     else:
         backbone = {"kind": "given", "type": type(model.backbone).__name__}
@@ -230,6 +235,7 @@ def model_from_parts(
             activation=stored["activation"],
             bias=stored["bias"],
             norm=stored["norm"],
+            skip=stored.get("skip", False),
             key=jax.random.key(0),
         )
     elif backbone is None:
@@ -243,10 +249,13 @@ def model_from_parts(
         belief = beliefs.from_description(
             name, task, description["features"], head.rows, custom or {}
         )
-        tasks[name] = Task(head, belief, jnp.zeros(()))
+        prior = PrecisionPrior(**task["precision_prior"]) if "precision_prior" in task else None
+        if prior is not None:
+            check_fields(prior, f"task {name!r:.60}: precision_prior: ")
+        tasks[name] = Task(head, belief, jnp.zeros(()), prior)
     paths = {n.removeprefix("model"): a for n, a in arrays.items() if n.startswith("model")}
     groups = read_groups(description.get("couplings"), {n: t.head for n, t in tasks.items()})
-    model = _filled(Model(backbone, tasks, tuple(map(Coupling, groups))), paths)
+    model: Model = _filled(Model(backbone, tasks, tuple(map(Coupling, groups))), paths)
     # Same shapes, another activation: only what a module computes can tell.
     for name, task in model.tasks.items():
         probe = arrays.get(f"head/{name}")
@@ -283,7 +292,7 @@ def _head_probe(head: AbstractHead) -> np.ndarray:
     labels, _ = head.read_labels("probe", np.full(4, np.nan))
     points = np.sin(np.arange(1.0, 1.0 + 4 * head.rows)).reshape(4, head.rows)
     mean = jnp.asarray(points[:, 0] if head.rows == 1 else points, dtype)
-    return np.asarray(head.log_predictive(jnp.asarray(labels), mean, jnp.full(4, 0.3, dtype)))
+    return np.asarray(head.log_predictive(jnp.asarray(labels), mean, jnp.full_like(mean, 0.3)))
 
 
 def _same(found: np.ndarray, stored: np.ndarray) -> bool:

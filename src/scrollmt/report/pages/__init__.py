@@ -1,54 +1,80 @@
 """One self-contained HTML page: sections, pictures, tables that can be searched.
 
 A page needs no network: styles, script and pictures are inside it, and its content policy
-forbids the rest. Pictures are SVG whose text is text; their ink is the page's own, so that they
-suit a light and a dark page alike. A wide table scrolls in its own box, never the page.
+forbids the rest. Pictures are SVG whose text is text; they use the text colour of the page, so that
+they suit a light and a dark page alike. A wide table scrolls in its own box, never the page.
 
     page("Title", [Section("Scores", table(frame)), Section("Pictures", pictures([...]))])
+
+The markup is in `report/templates`; whatever is not `Html` is escaped there.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from jinja2 import Environment, PackageLoader
+from markupsafe import Markup as Html
+from markupsafe import escape
 
 from scrollmt._io.atomic import refuse_existing, replacing
 from scrollmt.report.pages.drawing import svg as svg
 
-# Longer lists are folded, and longer tables scroll in their box: a page stays a page.
+__all__ = [
+    "Html",
+    "Section",
+    "badge",
+    "bullets",
+    "details",
+    "facts",
+    "number",
+    "page",
+    "paragraph",
+    "picture",
+    "pictures",
+    "svg",
+    "table",
+    "tag",
+    "write",
+]
+
+# Longer lists are folded, and longer tables scroll in their box.
 MOST_FACTS = 12
 MOST_ROWS = 25
+# A longer cell of text may break into several lines.
+MOST_LETTERS = 32
+BADGES = ("good", "fair", "bad", "plain")
 
 
-class Html(str):
-    """Text that is markup already and is not escaped again."""
+@cache
+def _templates() -> Environment:
+    loader = PackageLoader("scrollmt.report", "templates")
+    return Environment(loader=loader, autoescape=True, keep_trailing_newline=True)
 
-    __slots__ = ()
 
-
-def text(value: object) -> Html:
-    """Any value as markup: escaped, unless it is markup already."""
-    return value if isinstance(value, Html) else Html(html.escape(str(value)))
+def _part(macro: str, *given: object) -> Html:
+    """A macro of parts.html with its arguments."""
+    made: Html = getattr(_templates().get_template("parts.html").module, macro)(*given)
+    return made
 
 
 def tag(name: str, content: object, **attributes: str) -> Html:
     """An element; `class_` stands for the attribute `class`."""
-    listed = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{html.escape(value)}"'
+    listed = Html("").join(
+        Html(' {}="{}"').format(key.rstrip("_").replace("_", "-"), value)
         for key, value in attributes.items()
     )
-    return Html(f"<{name}{listed}>{text(content)}</{name}>")
+    return Html("<{0}{1}>{2}</{0}>").format(name, listed, content)
 
 
 def paragraph(content: object) -> Html:
@@ -56,31 +82,24 @@ def paragraph(content: object) -> Html:
 
 
 def bullets(items: Iterable[object]) -> Html:
-    return tag("ul", Html("".join(tag("li", item) for item in items)))
+    return _part("bullets", items)
 
 
 def badge(content: object, kind: str) -> Html:
-    """A coloured word; `kind` is "good", "fair", "bad" or "plain". The word itself says it too."""
-    if kind not in ("good", "fair", "bad", "plain"):
+    """A coloured word; `kind` is one of `BADGES`. The word itself says it too."""
+    if kind not in BADGES:
         raise ValueError(f"a badge is 'good', 'fair', 'bad' or 'plain', got {kind!r}")
     return tag("span", content, class_=f"badge {kind}")
 
 
 def details(summary: object, content: object) -> Html:
-    """Content that is folded away until it is asked for."""
-    return tag("details", Html(tag("summary", summary) + text(content)))
+    """Content that is folded until a reader opens it."""
+    return _part("details", summary, content)
 
 
 def facts(pairs: Iterable[tuple[object, object]]) -> Html:
-    """Terms with what there is to say about them; of many, the first, and the rest folded away."""
-    rows = [tag("dt", term) + tag("dd", said) for term, said in pairs]
-    first, more = (
-        tag("dl", Html("".join(part)), class_="facts")
-        for part in (rows[:MOST_FACTS], rows[MOST_FACTS:])
-    )
-    if len(rows) <= MOST_FACTS:
-        return first
-    return Html(first + details(f"{len(rows) - MOST_FACTS} more", more))
+    """Terms with their descriptions; those after the first `MOST_FACTS` are folded."""
+    return _part("facts", list(pairs), MOST_FACTS)
 
 
 def number(value: Any, digits: int = 4) -> str:
@@ -110,49 +129,30 @@ class Section:
 
 def page(title: str, sections: Sequence[Section], *, lead: object = "") -> str:
     """A whole page as text; `lead` stands below the title."""
-    anchors = _unlike(section.anchor for section in sections)
-    contents = "".join(
-        tag("li", tag("a", section.heading, href=f"#{anchor}"))
-        for section, anchor in zip(sections, anchors, strict=True)
-    )
-    body = "\n".join(
-        tag("section", Html(tag("h2", section.heading) + section.body), id=anchor)
-        for section, anchor in zip(sections, anchors, strict=True)
-    )
     style, script = (_asset(name) for name in ("page.css", "table.js"))
     allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
         f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
         f"script-src 'sha256-{allowed}'"
     )
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta http-equiv="Content-Security-Policy" content="{html.escape(policy, quote=True)}">
-<link rel="icon" href="data:,">
-<title>{html.escape(title)}</title>
-<style>{style}</style>
-</head>
-<body>
-<header>
-{tag("h1", title)}
-{text(lead)}
-<nav aria-label="Contents"><ul>{contents}</ul></nav>
-</header>
-<main>
-{body}
-</main>
-<script>{script}</script>
-</body>
-</html>
-"""
+    anchors = _unlike(section.anchor for section in sections)
+    return (
+        _templates()
+        .get_template("page.html")
+        .render(
+            title=title,
+            sections=list(zip(anchors, sections, strict=True)),
+            lead=lead,
+            style=style,
+            script=script,
+            policy=policy,
+        )
+    )
 
 
-def _asset(name: str) -> str:
-    return files("scrollmt.report.pages").joinpath(name).read_text(encoding="utf-8")
+def _asset(name: str) -> Html:
+    """A style sheet or a script as it is."""
+    return Html(Path(__file__).parents[1].joinpath("templates", name).read_text(encoding="utf-8"))
 
 
 def _unlike(names: Iterable[str]) -> list[str]:
@@ -175,6 +175,33 @@ def write(path: str | os.PathLike[str], content: str, *, force: bool = False) ->
     return target
 
 
+@dataclass(frozen=True)
+class _Column:
+    """A column of a table: cells as markup, numbers to the right."""
+
+    place: int
+    name: str
+    numeric: bool
+    cells: list[Html]
+
+    @property
+    def options(self) -> list[str]:
+        """The different cells as a reader sees them."""
+        return list(dict.fromkeys(map(_bare, self.cells)))
+
+    @property
+    def kinds(self) -> list[str]:
+        """How each cell is set: a short text stays on one line, since the box can scroll."""
+        if self.numeric:
+            return ["number"] * len(self.cells)
+        return ["short" if len(_bare(cell)) <= MOST_LETTERS else "long" for cell in self.cells]
+
+
+def _bare(cell: Html) -> str:
+    """What a reader sees of a cell; unlike `striptags` it keeps the spaces inside."""
+    return Html(re.sub(r"<[^>]+>", "", cell)).unescape().strip()
+
+
 def table(
     frame: pd.DataFrame,
     *,
@@ -192,71 +219,28 @@ def table(
     these columns. Cells are escaped, but for those of the columns named in `markup`.
     """
     shown = frame.reset_index() if any(name is not None for name in frame.index.names) else frame
-    columns = [str(column) for column in shown.columns]
-    unknown = [name for name in (*filters, *markup) if name not in columns]
+    names = [str(column) for column in shown.columns]
+    unknown = [name for name in (*filters, *markup) if name not in names]
     if unknown:
-        raise ValueError(f"no columns {unknown} to filter by or to mark up; there are {columns}")
-    numeric = [pd.api.types.is_numeric_dtype(dtype) for dtype in shown.dtypes]
-    head = "".join(
-        tag("th", name, scope="col", **({"class_": "number"} if right else {}))
-        for name, right in zip(columns, numeric, strict=True)
-    )
-    # pandas keeps text of any kind as plain text, so that a cell cannot say itself what it is.
-    cells = [
-        [Html(v) if name in markup else text(number(v, digits)) for v in shown.iloc[:, place]]
-        for place, name in enumerate(columns)
-    ]
-    rows = [
-        f"<tr>{''.join(_cell(cell, right) for cell, right in zip(row, numeric, strict=True))}</tr>"
-        for row in zip(*cells, strict=True)
-    ]
-    about = tag("caption", caption) if caption else ""
-    grid = (
-        f'<div class="wide{" tall" if len(rows) > MOST_ROWS else ""}" tabindex="0" role="region" '
-        f'aria-label="Table"><table>{about}'
-        f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
-    )
-    controls = _controls(dict(zip(columns, cells, strict=True)), search, filters)
-    return Html(f'<div class="table"{" data-table" if controls else ""}>{controls}{grid}</div>')
-
-
-def _cell(content: Html, right: bool) -> Html:
-    """A number to the right; a short text on one line, since the box can scroll."""
-    kind = "number" if right else "short" if len(_bare(content)) <= 32 else "long"
-    return tag("td", content, class_=kind)
-
-
-def _bare(content: Html) -> str:
-    """What a reader sees of a cell, still escaped."""
-    return re.sub(r"<[^>]+>", "", content).strip()
-
-
-def _controls(cells: dict[str, list[Html]], search: bool, filters: Sequence[str]) -> str:
-    if not search and not filters:
-        return ""
-    fields = ""
-    if search:
-        fields += '<label>Search <input type="search" autocomplete="off"></label>'
-    for place, (name, column) in enumerate(cells.items()):
-        if name not in filters:
-            continue
-        options = "".join(
-            f'<option value="{value}">{value}</option>'
-            for value in dict.fromkeys(map(_bare, column))
-        )
-        fields += (
-            f'<label>{text(name)} <select data-column="{place}">'
-            f'<option value="">all</option>{options}</select></label>'
-        )
-    return f'<form class="controls" hidden>{fields}<output></output></form>'
+        raise ValueError(f"no columns {unknown} to filter by or to mark up; there are {names}")
+    columns = []
+    for place, name in enumerate(names):
+        values = shown.iloc[:, place]
+        # pandas stores markup as plain text, so `markup` has to name its columns.
+        cells = [Html(v) if name in markup else escape(number(v, digits)) for v in values]
+        numeric = pd.api.types.is_numeric_dtype(values.dtype)
+        columns.append(_Column(place, name, numeric, cells))
+    cells_and_kinds = [zip(one.cells, one.kinds, strict=True) for one in columns]
+    rows = list(zip(*cells_and_kinds, strict=True))
+    menus = [one for one in columns if one.name in filters]
+    return _part("table", columns, rows, caption, len(rows) > MOST_ROWS, search, menus)
 
 
 def pictures(figures: Iterable[Html]) -> Html:
     """Pictures side by side where there is room."""
-    return tag("div", Html("".join(figures)), class_="pictures")
+    return tag("div", Html("").join(figures), class_="pictures")
 
 
 def picture(drawn: Any, *, alt: str, caption: object = "") -> Html:
     """A matplotlib figure, or the figure of some axes, with a text for those who cannot see it."""
-    below = tag("figcaption", caption) if caption else ""
-    return Html(f"<figure>{svg(drawn, alt=alt)}{below}</figure>")
+    return _part("picture", svg(drawn, alt=alt), caption)

@@ -1,18 +1,19 @@
 """matplotlib figures as SVG that belongs to the page it stands on.
 
-Text stays text, black becomes the page's own ink (`currentColor`), the data colours become the
+Text stays text, black becomes the page's text colour (`currentColor`), the data colours become the
 page's variables, with a brighter set on a dark page, fonts are the page's, ids are unlike those of
 other pictures, and coordinates have two decimals.
 """
 
 from __future__ import annotations
 
-import html
 import io
 import re
 import warnings
 import zlib
 from typing import Any
+
+from markupsafe import Markup
 
 from scrollmt.plots import canvas
 
@@ -25,7 +26,7 @@ COLOURS = {
 }
 
 
-def svg(drawn: Any, *, alt: str) -> str:
+def svg(drawn: Any, *, alt: str) -> Markup:
     """A matplotlib figure, or the figure of some axes, as an inline `<svg>` named by `alt`."""
     import matplotlib
 
@@ -41,8 +42,8 @@ def svg(drawn: Any, *, alt: str) -> str:
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
     source = stream.getvalue()
-    opening, body = re.split(r">", source[source.index("<svg") :], maxsplit=1)
-    box = re.search(r'viewBox="([^"]+)"', opening)
+    first, body = re.split(r">", source[source.index("<svg") :], maxsplit=1)
+    box = re.search(r'viewBox="([^"]+)"', first)
     assert box is not None, "matplotlib writes a viewBox"
     _, _, width, height = (float(side) * 4.0 / 3.0 for side in box[1].split())
     body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", body, flags=re.S)
@@ -57,11 +58,12 @@ def svg(drawn: Any, *, alt: str) -> str:
     mark = f"p{zlib.crc32(body.encode()):08x}"
     body = re.sub(r' id="([^"]+)"', lambda m: f' id="{mark}-{m[1]}"' if m[1] in used else "", body)
     body = re.sub(r'(url\(|href=")#', rf"\1#{mark}-", body)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
-        f'role="img" aria-label="{html.escape(alt)}" fill="currentColor" viewBox="{box[1]}" '
-        f'width="{width:.0f}" height="{height:.0f}">{body}'
-    )
+    opening = Markup(
+        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+        'role="img" aria-label="{}" fill="currentColor" viewBox="{}" width="{:.0f}" '
+        'height="{:.0f}">'
+    ).format(alt, box[1], width, height)
+    return opening + Markup(body)
 
 
 def _rounded(attribute: re.Match[str]) -> str:

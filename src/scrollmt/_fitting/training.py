@@ -1,0 +1,98 @@
+"""The training of a `Forecaster`: its settings read, and one selection for each of its seeds.
+
+`model` is the Forecaster; these are the parts of its `fit` that train.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from scrollmt._data import holdout
+from scrollmt._fitting import crossfit, selection
+from scrollmt._fitting.batches import Factory
+from scrollmt._fitting.progress import ProgressLine
+from scrollmt._fitting.selection import Selection
+from scrollmt._io import settings
+from scrollmt.couplings import read_groups
+from scrollmt.heads import AbstractHead
+from scrollmt.model import Backbone
+from scrollmt.objective import Data
+from scrollmt.presets import Preset, get_preset
+
+
+def settings_of(
+    model: Any,
+) -> tuple[dict[str, AbstractHead], Preset, Backbone | Factory | None]:
+    """Heads, preset and a backbone of the user's own, in JAX's current precision."""
+    given = settings.read_heads(model.tasks, model.belief)
+    heads = {name: holdout.in_current_precision(head) for name, head in given.items()}
+    preset = get_preset(model.preset).with_schedule(model.steps, model.patience)
+    if isinstance(model.backbone, str):
+        return heads, preset.with_backbone(model.backbone), None
+    return heads, preset, holdout.in_current_precision(model.backbone)
+
+
+def trained(model: Any, ready: holdout.Ready, seeds: Sequence[int]) -> list[Selection]:
+    """One selection a seed, by folds or by the part that was held out."""
+    if ready.folds is not None:
+        return _cross_fitted(model, ready, seeds)
+    everything = ready.everything if model.refit else None
+    return held_out(model, ready.train, ready.valid, seeds, ready.nats, everything)
+
+
+def held_out(
+    model: Any,
+    fitted: Data,
+    judged: Data,
+    seeds: Sequence[int],
+    nats: float,
+    everything: Data | None = None,
+) -> list[Selection]:
+    """One selection a seed; data with a leading axis holds one part for each of them."""
+    heads, preset, backbone = settings_of(model)
+    progress = ProgressLine(model.verbose, nats)
+    try:
+        return selection.train(
+            preset,
+            heads,
+            belief=model.belief,
+            joint=read_groups(model.joint, heads),
+            train=fitted,
+            valid=judged,
+            keys=[jax.random.key(seed) for seed in seeds],
+            backbone=backbone,
+            optimizer=settings.read_optimizer(model.optimizer),
+            everything=everything,
+            report=progress,
+        )
+    finally:
+        progress.close()
+
+
+def _cross_fitted(model: Any, ready: holdout.Ready, seeds: Sequence[int]) -> list[Selection]:
+    """One selection a seed, until an interrupt."""
+    assert ready.folds is not None
+    heads, preset, backbone = settings_of(model)
+    progress = ProgressLine(model.verbose, ready.nats)
+    setting = crossfit.Setting(
+        preset,
+        heads,
+        belief=model.belief,
+        joint=read_groups(model.joint, heads),
+        data=ready.train,
+        folds=ready.folds,
+        backbone=backbone,
+        optimizer=settings.read_optimizer(model.optimizer),
+    )
+    found: list[Selection] = []
+    try:
+        for seed in seeds:
+            found.append(crossfit.cross_fit(setting, jax.random.key(seed), progress))
+            if found[-1].interrupted:
+                break
+    finally:
+        progress.close()
+    return found

@@ -1,0 +1,101 @@
+"""What a head writes into an ONNX graph: the arguments of its law, and how members are mixed.
+
+A head returns one of these kinds for each member of an ensemble (`AbstractHead.onnx_outputs`). All
+values are float64, in the user's units. Shapes: N windows, R classes, M members.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self, final
+
+import numpy as np
+
+from scrollmt._numerics.graph import Value, stack
+
+
+class Exported(abc.ABC):
+    """The arguments of one member's law as tensors."""
+
+    @classmethod
+    @abc.abstractmethod
+    def mixed(
+        cls, members: Sequence[Self], weights: np.ndarray, *, moments: bool
+    ) -> dict[str, Value]:
+        """The outputs of a task by name, for the members selected for it.
+
+        Weights add to one. With `moments` a law of a normal value has two moments only.
+        """
+
+
+@final
+@dataclass(frozen=True)
+class ExportedClasses(Exported):
+    """Log masses (N, R); of members it is the masses that are averaged."""
+
+    log_probs: Value
+
+    @classmethod
+    def mixed(
+        cls, members: Sequence[Self], weights: np.ndarray, *, moments: bool
+    ) -> dict[str, Value]:
+        tables = stack(one.log_probs for one in members) + np.log(weights)
+        log_probs = tables.total("ReduceLogSumExp")
+        return {"log_probs": log_probs, "probs": log_probs.apply("Exp")}
+
+
+@final
+@dataclass(frozen=True)
+class ExportedNormal(Exported):
+    """Mean and variance (N,) of a normal value; `prefix` is put before the names of outputs.
+
+    `mean` and `sd` are those of the mixture. Of several members, `means`, `sds` (N, M) and
+    `weights` (M,) are the mixture itself.
+    """
+
+    mean: Value
+    var: Value
+    prefix: str = ""
+
+    @classmethod
+    def mixed(
+        cls, members: Sequence[Self], weights: np.ndarray, *, moments: bool
+    ) -> dict[str, Value]:
+        means, variances = stack(one.mean for one in members), stack(one.var for one in members)
+        centre = (means * weights).total()
+        apart = means - centre.column()
+        var = ((variances + apart * apart) * weights).total()
+        outputs = {"mean": centre, "sd": var.apply("Sqrt")}
+        if len(members) > 1 and not moments:
+            shares = means.graph.constant(weights, float)
+            components = {"means": means, "sds": variances.apply("Sqrt"), "weights": shares}
+            outputs |= {name: value.apply("Identity") for name, value in components.items()}
+        return {f"{members[0].prefix}{name}": value for name, value in outputs.items()}
+
+
+@final
+@dataclass(frozen=True)
+class ExportedLatent(Exported):
+    """Mean and variance (N,) of the latent line, and the learned parameters of the noise by name.
+
+    Of M members `latent_mean` and `latent_var` are (N, M), learned parameters and `weights` (M,).
+    """
+
+    mean: Value
+    var: Value
+    learned: Mapping[str, float]
+
+    @classmethod
+    def mixed(
+        cls, members: Sequence[Self], weights: np.ndarray, *, moments: bool
+    ) -> dict[str, Value]:
+        graph = members[0].mean.graph
+        learned = {
+            name: graph.constant([one.learned[name] for one in members], float).apply("Identity")
+            for name in members[0].learned
+        }
+        means, variances = stack(one.mean for one in members), stack(one.var for one in members)
+        shares = graph.constant(weights, float).apply("Identity")
+        return {"latent_mean": means, "latent_var": variances, "weights": shares, **learned}
