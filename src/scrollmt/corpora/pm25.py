@@ -23,6 +23,7 @@ import pooch  # type: ignore[import-untyped]
 
 from scrollmt._data.series import GapRule
 from scrollmt._io.atomic import replacing
+from scrollmt.corpora.located import FOLDER_VARIABLE
 from scrollmt.inputs import calendar, current, lags, one_hot
 from scrollmt.observables import Observable, at_lead, over_window
 from scrollmt.windows import Windowing, Windows
@@ -30,7 +31,6 @@ from scrollmt.windows import Windowing, Windows
 FILE = "PRSA_data_2010.1.1-2014.12.31.csv"
 SHA256 = "4127f868775e31b3956522adc0ec75af8937dde6a3896e8beed3a376c6d27f1c"
 URL = "https://archive.ics.uci.edu/static/public/381/beijing+pm2+5+data.zip"
-FOLDER_VARIABLE = "SCROLLMT_DATA"
 
 UNITS = "ug/m3"
 QUESTIONS: dict[str, Observable] = {

@@ -1,0 +1,42 @@
+"""Other people's forecasters under one protocol, for benchmarks/default.py.
+
+    pip install -c constraints.txt -e .[peers]
+    pip install -c constraints.txt xgboost pyro-ppl ml-collections scikit-base
+    pip install --no-deps treeffuser==0.2.0 xgboostlss==0.6.1
+
+The last two are named apart because they declare older versions of torch, NumPy and pandas than
+the others need; they run with the newer ones all the same. laplace-torch brings torchvision, which
+it does not need here: beside a torch for CPUs alone, remove it (`pip uninstall torchvision`), since
+a torchvision that was built for CUDA breaks imports. See `protocol` for what a peer is.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from .protocol import Peer
+
+# By name and kind of question: the module and the class. A module is imported when it is asked for,
+# so that a package that is not installed is only missed where it is used.
+PEERS: dict[str, dict[str, str]] = {
+    "linear": {"value": "linear.RidgeValue", "classes": "linear.Logistic"},
+    "lightgbm": {"value": "boosting.LightGBMValue", "classes": "boosting.LightGBMClasses"},
+    "catboost": {"value": "boosting.CatBoostValue", "classes": "boosting.CatBoostClasses"},
+    "histogram": {"classes": "boosting.HistogramClasses"},
+    "ngboost": {"value": "natural.NGBoostValue", "classes": "natural.NGBoostClasses"},
+    "xgboostlss": {"value": "gaussian_lss.XGBoostLSSValue"},
+    "treeffuser": {"value": "diffusion.TreeffuserValue"},
+    "ensemble": {"value": "ensemble.EnsembleValue", "classes": "ensemble.EnsembleClasses"},
+    "vbll": {"value": "variational.VBLLValue", "classes": "variational.VBLLClasses"},
+    "laplace": {"value": "laplace_torch.LaplaceValue"},
+    "ppgpr": {"value": "process.PPGPRValue"},
+}
+
+
+def peer(name: str, kind: str) -> type[Peer] | None:
+    """The class of a peer for "value" or "classes"; None where it answers no such question."""
+    where = PEERS[name].get(kind)
+    if where is None:
+        return None
+    module, called = where.split(".")
+    return getattr(import_module(f".{module}", __name__), called)
