@@ -10,7 +10,9 @@ PYTEST := $(BIN)/python -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reo
 # Half of a first run of the tests would be spent in LLVM, on programs that run for a second. So
 # nothing is optimised, and XLA's older way is taken, which compiles faster to the same values up to
 # rounding. Modules that compute for long ask for the fixture `optimised`; the guide's `scrollmt fit`
-# is compiled as users compile it, and so is whatever is run by pytest itself.
+# is compiled as users compile it, and so is whatever is run by pytest itself. Two calls keep each
+# process clear of the 65,530 memory mappings that Linux allows it, of which every compiled program
+# takes a few hundred.
 QUICKLY := JAX_DISABLE_MOST_OPTIMIZATIONS=1 XLA_FLAGS="--xla_cpu_use_fusion_emitters=false \
 	--xla_llvm_disable_expensive_passes=true --xla_backend_optimization_level=1"
 FIRST := $(patsubst %,tests/test_%.py,docs golden zoo arms fuzz extra_heads guide_commands cli \
@@ -46,7 +48,8 @@ quick: lint
 # Without a browser its tests are left out, and named at the end; with SCROLLMT_REQUIRE_BROWSER set
 # in the environment they fail.
 test: lint
-	$(QUICKLY) $(PYTEST) $(FIRST) $(REST)
+	$(QUICKLY) $(PYTEST) $(FIRST)
+	$(QUICKLY) $(PYTEST) $(REST)
 
 # The tests of pages drive a real browser. Nothing happens where one is found; no other target
 # installs a package of the system.

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from scrollmt.corpora import pm25
+from scrollmt.corpora.located import FOLDER_VARIABLE
 from scrollmt.heads import Event, Gaussian, Ordinal
 
 DAYS = 90
@@ -95,7 +96,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty data folder that does not exist yet, named by the environment."""
     folder = tmp_path / "data" / "scrollmt"
-    monkeypatch.setenv(pm25.FOLDER_VARIABLE, str(folder))
+    monkeypatch.setenv(FOLDER_VARIABLE, str(folder))
     return folder
 
 
@@ -215,7 +216,7 @@ def test_the_questions_read_as_the_papers() -> None:
 def real_folder() -> Path | None:
     """Where the archive's own file is, if it is here at all."""
     beside = Path(__file__).resolve().parents[2] / "shared" / "data"
-    named = os.environ.get(pm25.FOLDER_VARIABLE)
+    named = os.environ.get(FOLDER_VARIABLE)
     for folder in ([Path(named)] if named else []) + [beside]:
         if (folder / pm25.FILE).is_file():
             return folder

@@ -56,11 +56,11 @@ class RegressionSet:
 
     @property
     def X(self) -> np.ndarray:
-        return self.frame.drop(columns=TARGET).to_numpy()
+        return np.asarray(self.frame.drop(columns=TARGET))
 
     @property
     def y(self) -> np.ndarray:
-        return self.frame[TARGET].to_numpy()
+        return np.asarray(self.frame[TARGET])
 
     def __len__(self) -> int:
         return len(self.frame)
