@@ -1,11 +1,11 @@
-"""The default preset's records computed anew, in the place of those in docs/results/records.
+"""Records of the preset `held-out` computed anew, in the place of those in docs/results/records.
 
     python benchmarks/refresh.py       then: scrollmt reproduce all --from docs/results/records \
                                              --out docs/results -q
 
-Whenever the default preset changes, its rows beside the paper's arms must be those of the preset
-that users get. All other records stay as they are. Some sixty fits, ten minutes on two cores; the
-PM2.5 table is looked for as `scrollmt reproduce` does it.
+Whenever that preset changes, its rows beside the paper's arms must change too. All other records
+stay as they are. Some sixty fits, ten minutes on two cores; the PM2.5 table is looked for as
+`scrollmt reproduce` does it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DATABASE = Path(tempfile.gettempdir()) / "scrollmt-default.sqlite"
 
 
 def refresh(database: Path = DATABASE, committed: Path = COMMITTED) -> None:
-    """Compute what the database lacks, then replace the committed rows of the default preset."""
+    """Compute what the database lacks, then replace the committed rows of `held-out`."""
     jobs = [job for job in main_jobs(PROTOCOL) if job.arm == NAME]
     with tempfile.TemporaryDirectory() as folder, Records(database) as records:
         print(compute(jobs, records, label=f"main, {NAME} alone"))

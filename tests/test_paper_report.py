@@ -95,7 +95,7 @@ def test_every_arm_and_corpus_is_explained_and_ours_comes_first(
     words = dict(
         re.findall(r'<td class="short">([^<]+)</td><td class="long">([^<]+)</td>', compared)
     )
-    assert list(words) == ["scrollmt (default)", *published.arms()]
+    assert list(words) == ["scrollmt (held-out)", *published.arms()]
     assert all(said.endswith(".") and len(said) > 30 for said in words.values())
     assert "belief about its last-layer weights" in words["scroll-diag"]
     for title in TITLES.values():

@@ -61,9 +61,9 @@ class Preset:
     `schedule` holds for small data; with minibatches it is stretched so that every window
     is seen at least `min_passes` times, with as many evaluations as before.
     `scale_targets` divides Gaussian targets by their sd for training; laws always come
-    back in the user's units. Every candidate is run from `starts` starting values; the
-    best `committee` runs on a task's own validation NLL are mixed for that task, and None
-    takes the best run on the sum for all. With a committee, one label counts for at most
+    back in the user's units. With a held-out part every candidate is run from `starts` starting
+    values; the best `committee` runs on a task's own validation NLL are mixed for that task, and
+    None takes the best run on the sum for all. With a committee, one label counts for at most
     `score_bound` nats in the validation score. `begin` is where weights and beliefs start.
     With `folds` every row trains: each fold is the validation part of its own runs, all candidates
     run on the first two folds and the `finalists` on the others, and out-of-fold scores weigh
@@ -206,7 +206,6 @@ DEFAULT = replace(
         Candidate("silu+ln", replace(_TWO_LAYERS, skip=True), 0.01, penalty)
         for penalty in (0.1, 1.0, 10.0, 50.0, 200.0, 1000.0)
     ),
-    starts=1,
     folds=5,
     moments=False,
     # Wide: three orders of magnitude cost two nats. Without it a large precision feels no slope.
@@ -221,6 +220,7 @@ QUICK = replace(
     name="quick",
     candidates=tuple(c for c in DEFAULT.candidates if c.backbone_l2 in (1.0, 10.0, 200.0, 1000.0)),
     schedule=replace(DEFAULT.schedule, steps=1500),
+    starts=1,
     committee=2,
     folds=None,
 )

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -78,7 +79,8 @@ def _cross_fitted(model: Any, ready: holdout.Ready, seeds: Sequence[int]) -> lis
     heads, preset, backbone = settings_of(model)
     progress = ProgressLine(model.verbose, ready.nats)
     setting = crossfit.Setting(
-        preset,
+        # One start for each fold: folds start apart from each other already.
+        replace(preset, starts=1),
         heads,
         belief=model.belief,
         joint=read_groups(model.joint, heads),

@@ -22,7 +22,7 @@ from scrollmt.paper.tables.verdicts import Finding
 WANTED = 0.95
 # The committed files have these columns under other names.
 WRITTEN_NAMES = {"draw_offset": "luck", "within_less_offset": "within_less_luck"}
-OWN_NAMES = {DEFAULT: "scrollmt (default)", ORACLE: "simulator's own law"}
+OWN_NAMES = {DEFAULT: "scrollmt (held-out)", ORACLE: "simulator's own law"}
 
 
 def comparable(frame: pd.DataFrame) -> pd.DataFrame:
@@ -215,8 +215,8 @@ def page(
         "# The comparison",
         f"Written by `{command}` from the records beside this page. Seeds: "
         f"{frame.loc[kept.index, 'seed'].nunique()}{_drawn(frame)}. Devices: {devices}."
-        " `scrollmt (default)` is the default preset, which is no arm of the paper and takes no"
-        " mark from those that are.",
+        " `scrollmt (held-out)` is the default preset of version 0.1, which is no arm of the paper"
+        " and takes no mark from those that are.",
         "## The body's table",
         main_table(kept, compete=rivals).markdown(),
         "## The full table",
