@@ -370,6 +370,7 @@ CONCRETE_LAWS = {
     "HeadLaw",
     "MixtureLaw",
     "OrdinalLaw",
+    "SinhArcsinhLaw",
     "StudentTLaw",
     "TransformedLaw",
 }
