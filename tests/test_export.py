@@ -26,8 +26,10 @@ from scrollmt import (
     Event,
     Forecaster,
     Gaussian,
+    Mixture,
     Ordinal,
     Poisson,
+    SinhArcsinh,
     StudentT,
 )
 from scrollmt._data.scaling import Scales
@@ -46,6 +48,7 @@ from scrollmt.laws import (
     GaussianLaw,
     GaussianMixtureLaw,
     OrdinalLaw,
+    SinhArcsinhLaw,
     StudentTLaw,
     mix,
 )
@@ -96,7 +99,8 @@ def assembled(
     model.model_ = members[0]
     everyone = tuple(range(len(members)))
     model.committee_ = dict.fromkeys(heads, everyone) if committee is None else dict(committee)
-    with_units = [n for n, h in heads.items() if isinstance(h, Gaussian | StudentT | Censored)]
+    in_units = Gaussian | StudentT | Censored | Mixture | SinhArcsinh
+    with_units = [n for n, h in heads.items() if isinstance(h, in_units)]
     model.scales_ = Scales(
         np.array([100.0, -2.0, 7.0]),
         np.array([3.0, 0.5, 0.0]),
@@ -104,6 +108,7 @@ def assembled(
         dict.fromkeys(with_units, 12.5),
     )
     model.n_features_in_ = 3
+    model.weights_, model.moments_ = None, False
     return model
 
 
@@ -267,6 +272,36 @@ def test_further_likelihoods_come_back_as_the_arguments_of_their_laws() -> None:
     np.testing.assert_allclose(
         again["limited"].log_prob(-60.0), laws["limited"].log_prob(-60.0), atol=1e-4
     )
+
+
+@pytest.mark.parametrize("belief", ["none", "diag", "full", "low-rank"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_values_that_are_not_gaussian_agree(belief: str, count: int) -> None:
+    """A head of several lines, each with a variance of its own."""
+    heads = {"mixed": Mixture(3), "skewed": SinhArcsinh(0.3, 0.8, 0.5)}
+    model = assembled(heads, [member(heads, seed, belief=belief) for seed in range(count)])
+    found, laws = run(model, inputs()), model.predict(inputs())
+    mixed = laws["mixed"]
+    assert isinstance(mixed, GaussianMixtureLaw)
+    again = GaussianMixtureLaw(*(found[f"mixed_{part}"] for part in ("means", "sds", "weights")))
+    assert again.means.shape == (9, 3 * count)
+    for part in ("means", "sds", "weights"):
+        np.testing.assert_allclose(getattr(again, part), getattr(mixed, part), atol=1e-3)
+    assert np.abs(found["mixed_mean"] - mixed.mean).max() < 10 * SINGLE * mixed.sd.min()
+    np.testing.assert_allclose(found["mixed_sd"], mixed.sd, rtol=10 * SINGLE)
+    np.testing.assert_allclose(again.log_prob(-35.0), mixed.log_prob(-35.0), atol=1e-4)
+    own = {name.removeprefix("skewed_"): value for name, value in found.items()}
+    members = [
+        SinhArcsinhLaw(
+            own["latent_mean"][:, m],
+            np.sqrt(own["latent_var"][:, m] + own["sigma_obs"][m] ** 2),
+            own["epsilon"][m],
+            own["delta"][m],
+        ).affine(own["offset"][m], own["scale"][m])
+        for m in range(count)
+    ]
+    want = laws["skewed"].log_prob(-35.0)
+    np.testing.assert_allclose(mix(members).log_prob(-35.0), want, atol=1e-4)
 
 
 class Laplace(AbstractHead):
