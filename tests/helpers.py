@@ -29,8 +29,10 @@ from scrollmt.heads import (
     Count,
     Event,
     Gaussian,
+    Mixture,
     Ordinal,
     Poisson,
+    SinhArcsinh,
     StudentT,
 )
 from scrollmt.laws import (
@@ -39,8 +41,10 @@ from scrollmt.laws import (
     CountLaw,
     EventLaw,
     GaussianLaw,
+    GaussianMixtureLaw,
     Law,
     OrdinalLaw,
+    SinhArcsinhLaw,
     StudentTLaw,
 )
 from scrollmt.model import Model, Task
@@ -71,7 +75,10 @@ def log_mass(lo: np.ndarray, hi: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class HeadCase:
-    """A head off its starting values, labels that reach into its tails, and p(y | a) again."""
+    """A head off its starting values, labels that reach into its tails, and p(y | a) again.
+
+    A head of several lines under beliefs has an integral of its own over all of them.
+    """
 
     make: Callable[[], AbstractHead]
     labels: np.ndarray
@@ -79,7 +86,9 @@ class HeadCase:
     law: type[Law]
     everything: Callable[[], tuple[np.ndarray, np.ndarray]]  # all labels, and their log measure
     classes: int | None = None
+    lines: int = 1
     point_only: bool = False
+    log_integral: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray] | None = None
     closed_form: bool = True
     reach: float = 1.0  # of latent means, where the likelihood is exponential in them
     tolerance: float = 1e-9  # of integrals over the belief
@@ -87,7 +96,7 @@ class HeadCase:
     def mean(self, rng: np.random.Generator) -> np.ndarray:
         """A latent mean for every label."""
         count = len(self.labels)
-        shape = (count, self.classes or 1) if self.point_only else (count,)
+        shape = (count,) if self.lines == 1 else (count, self.lines)
         return rng.normal(size=shape) * 1.5 * self.reach
 
     def near(self) -> np.ndarray:
@@ -97,6 +106,9 @@ class HeadCase:
 
 SIGMA_OBS = 0.6
 DF, SCALE_OBS = 3.5, 0.7
+EPSILON, DELTA = 0.3, 0.8
+CENTRES, SIGMAS, GATE = np.array([-1.5, 0.2, 2.0]), np.array([0.4, 0.9, 0.6]), np.array([-0.5, 0.3])
+SIGMA_FLOOR = 1e-3  # the least noise of a component, written out again
 LOG_RATE, DISPERSION = 0.4, 0.6
 LIMITS = (-0.7, 1.9)
 CUTS = {"event": [0.4], "ordinal2": [0.25], "ordinal4": [-0.8, -0.3, 1.0]}
@@ -117,6 +129,46 @@ def _probit(cuts: list[float]) -> Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 def _softmax(y: np.ndarray, a: np.ndarray) -> np.ndarray:
     return np.take_along_axis(log_softmax(a, axis=-1), y[..., None], axis=-1)[..., 0]
+
+
+def _component(y: np.ndarray, a: np.ndarray, j: int) -> np.ndarray:
+    """log N(y; a + mu_j, sigma_j^2)."""
+    return stats.norm.logpdf(y, a + CENTRES[j], math.hypot(SIGMAS[j], SIGMA_FLOOR))
+
+
+def _mixture(y: np.ndarray, a: np.ndarray) -> np.ndarray:
+    left, terms = np.zeros(a.shape[:-1]), []
+    for j in range(3):
+        z = None if j == 2 else (a[..., 3 + j] + GATE[j]) / PROBIT_SCALE
+        taken = 0.0 if z is None else log_ndtr(z)
+        terms.append(left + taken + _component(y, a[..., j], j))
+        left = left if z is None else left + log_ndtr(-z)
+    return logsumexp(terms, axis=0)
+
+
+def _mixture_integral(y: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
+    """Line by line, since each is in a product at most once: trapezoid rules in log space.
+
+    tests/test_mixture_head.py compares it with integrals over all lines at once.
+    """
+    z = np.linspace(-60.0, 60.0, 20_001)
+    log_weight = -0.5 * z**2 - 0.5 * LOG_2PI + math.log(z[1] - z[0])
+    a = [mean[:, [i]] + np.sqrt(var[:, [i]]) * z for i in range(5)]
+    left, terms = np.zeros(len(y)), []
+    for j in range(3):
+        gate = (a[3 + j] + GATE[j]) / PROBIT_SCALE if j < 2 else np.full((len(y), 1), np.inf)
+        taken = logsumexp(log_ndtr(gate) + log_weight, axis=1)
+        inside = _component(y[:, None], a[j], j)
+        terms.append(left + taken + logsumexp(inside + log_weight, axis=1))
+        left = left + (logsumexp(log_ndtr(-gate) + log_weight, axis=1) if j < 2 else 0.0)
+    return logsumexp(terms, axis=0)
+
+
+def _sinh_arcsinh(y: np.ndarray, a: np.ndarray) -> np.ndarray:
+    """Through the derivative of the map, by its parts: d/dy sinh(u) = cosh(u) du/dy."""
+    u = DELTA * np.arcsinh(y) - EPSILON
+    slope = np.cosh(u) * DELTA / np.hypot(1.0, y)
+    return stats.norm.logpdf(np.sinh(u), a, SIGMA_OBS) + np.log(slope)
 
 
 def _student(y: np.ndarray, a: np.ndarray) -> np.ndarray:
@@ -200,6 +252,12 @@ def _ordinal(cuts: list[float]) -> Ordinal:
     return eqx.tree_at(lambda h: (h.first_cutpoint, h.log_gaps), start, values)
 
 
+def _mixture_head() -> Mixture:
+    """A mixture off its starting values."""
+    values = [jnp.asarray(a, float) for a in (CENTRES, np.log(SIGMAS), GATE)]
+    return eqx.tree_at(lambda h: [h.offsets, h.log_sigma, h.gate_offsets], Mixture(3), values)
+
+
 HEADS: dict[str, HeadCase] = {
     "gaussian": HeadCase(
         make=lambda: Gaussian(SIGMA_OBS),
@@ -239,6 +297,7 @@ HEADS: dict[str, HeadCase] = {
         law=CategoricalLaw,
         everything=_classes(4),
         classes=4,
+        lines=4,
         point_only=True,
     ),
     "student": HeadCase(
@@ -248,6 +307,22 @@ HEADS: dict[str, HeadCase] = {
         law=StudentTLaw,
         everything=_far_line,
         tolerance=1e-6,
+    ),
+    "mixture3": HeadCase(
+        make=_mixture_head,
+        labels=np.array([-30.0, -4.0, -1.0, 0.0, 0.3, 2.0, 5.0, 40.0]),
+        log_likelihood=_mixture,
+        law=GaussianMixtureLaw,
+        everything=_real_line,
+        lines=5,
+        log_integral=_mixture_integral,
+    ),
+    "sinh_arcsinh": HeadCase(
+        make=lambda: SinhArcsinh(EPSILON, DELTA, SIGMA_OBS),
+        labels=np.array([-50.0, -4.0, -1.0, 0.0, 0.3, 2.0, 5.0, 60.0]),
+        log_likelihood=_sinh_arcsinh,
+        law=SinhArcsinhLaw,
+        everything=_far_line,
     ),
     "poisson": HeadCase(
         make=lambda: _count_head(Poisson),
@@ -289,6 +364,8 @@ def log_plate_predictive(
     """
     if case.point_only or not var.any():
         return case.log_likelihood(y, mean)
+    if case.log_integral is not None:
+        return case.log_integral(y, mean, var)
     z = np.linspace(-60.0, 60.0, 20_001)  # so wide for labels far out
     a = mean[:, None] + np.sqrt(var)[:, None] * z
     with np.errstate(over="ignore"):
@@ -329,7 +406,7 @@ BELIEFS: dict[str, BeliefCase] = {
     ),
     "low-rank": BeliefCase(
         make=lambda mu, log_sd, below, floor: LowRank(
-            jnp.asarray(mu), jnp.asarray(log_sd), jnp.asarray(below[:2]), floor
+            jnp.asarray(mu), jnp.asarray(log_sd), jnp.asarray(below[..., :2, :]), floor
         ),
         cov=lambda log_sd, below, floor: (
             np.diag(np.exp(2.0 * log_sd) + floor) + np.einsum("fi,fj->ij", below[:2], below[:2])
@@ -350,11 +427,14 @@ def draw_belief(
 ) -> DrawnBelief:
     """A belief of random numbers beside its explicit mean and covariance."""
     rng = np.random.default_rng(seed)
-    mu = rng.normal(size=(size,) if rows == 1 else (rows, size))
-    log_sd = rng.normal(size=size) * 0.4 - 0.7
-    below = rng.normal(size=(size, size)) * 0.3  # the upper triangle must be ignored
+    lines = () if rows == 1 else (rows,)
+    mu = rng.normal(size=(*lines, size))
+    log_sd = rng.normal(size=(*lines, size)) * 0.4 - 0.7
+    below = rng.normal(size=(*lines, size, size)) * 0.3  # the upper triangle must be ignored
     case = BELIEFS[name]
-    return DrawnBelief(case.make(mu, log_sd, below, floor), mu, case.cov(log_sd, below, floor))
+    parts = zip(log_sd.reshape(-1, size), below.reshape(-1, size, size), strict=True)
+    cov = np.stack([case.cov(*part, floor) for part in parts]).reshape(*lines, size, size)
+    return DrawnBelief(case.make(mu, log_sd, below, floor), mu, cov)
 
 
 PAIRS = [

@@ -374,6 +374,7 @@ CONCRETE_LAWS = {
     "HeadLaw",
     "MixtureLaw",
     "OrdinalLaw",
+    "SinhArcsinhLaw",
     "StudentTLaw",
     "TransformedLaw",
 }

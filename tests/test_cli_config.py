@@ -14,8 +14,10 @@ from scrollmt import (
     Count,
     Event,
     Gaussian,
+    Mixture,
     Ordinal,
     Poisson,
+    SinhArcsinh,
     StudentT,
     at_lead,
     calendar,
@@ -128,6 +130,8 @@ def test_every_input_can_be_named(line: str, inputs: list[Input]) -> None:
     [
         ('head = "gaussian"', Gaussian, None),
         ('head = "student_t"', StudentT, None),
+        ('head = "mixture"\ncomponents = 3', Mixture, 3),
+        ('head = "sinh_arcsinh"', SinhArcsinh, None),
         ('head = "poisson"', Poisson, None),
         ('head = "count"', Count, None),
         ('head = "censored"\nlower = 0.5', Censored, (0.5, None)),
@@ -144,6 +148,8 @@ def test_numbers_may_have_other_likelihoods(line: str, kind: type, limits: Any) 
         assert type(head) is kind
         if isinstance(head, Censored):
             assert (head.lower, head.upper) == limits
+        if isinstance(head, Mixture):
+            assert head.components == limits
     frame = series().set_index("time").asfreq("h").reset_index()
     windows = questions.windowing.cut(frame, questions.asked, questions.inputs, time="time")
     tasks = forecaster(windows, questions).tasks

@@ -26,8 +26,10 @@ from scrollmt import (
     Event,
     Forecaster,
     Gaussian,
+    Mixture,
     Ordinal,
     Poisson,
+    SinhArcsinh,
     StudentT,
 )
 from scrollmt._data.scaling import Scales
@@ -46,6 +48,7 @@ from scrollmt.laws import (
     GaussianLaw,
     GaussianMixtureLaw,
     OrdinalLaw,
+    SinhArcsinhLaw,
     StudentTLaw,
     mix,
 )
@@ -88,6 +91,8 @@ def assembled(
     heads: Mapping[str, AbstractHead],
     members: Sequence[Model],
     committee: Mapping[str, tuple[int, ...]] | None = None,
+    *,
+    moments: bool = True,
 ) -> Forecaster:
     """A Forecaster as `fit` leaves it, without the fit; the last input column was constant."""
     model = Forecaster(heads)
@@ -96,7 +101,8 @@ def assembled(
     model.model_ = members[0]
     everyone = tuple(range(len(members)))
     model.committee_ = dict.fromkeys(heads, everyone) if committee is None else dict(committee)
-    with_units = [n for n, h in heads.items() if isinstance(h, Gaussian | StudentT | Censored)]
+    in_units = Gaussian | StudentT | Censored | Mixture | SinhArcsinh
+    with_units = [n for n, h in heads.items() if isinstance(h, in_units)]
     model.scales_ = Scales(
         np.array([100.0, -2.0, 7.0]),
         np.array([3.0, 0.5, 0.0]),
@@ -104,6 +110,7 @@ def assembled(
         dict.fromkeys(with_units, 12.5),
     )
     model.n_features_in_ = 3
+    model.weights_, model.moments_ = None, moments
     return model
 
 
@@ -116,7 +123,7 @@ def agree(model: Forecaster, X: np.ndarray, tolerance: float = SINGLE) -> None:
     """Outputs against laws, for the three heads of the core."""
     found, laws = run(model, X), model.predict(X)
     for name, law in laws.items():
-        if isinstance(law, GaussianLaw):
+        if isinstance(law, GaussianLaw | GaussianMixtureLaw):
             assert np.abs(found[f"{name}_mean"] - law.mean).max() < tolerance * law.sd.min()
             np.testing.assert_allclose(found[f"{name}_sd"], law.sd, rtol=tolerance)
         elif isinstance(law, EventLaw | OrdinalLaw):
@@ -134,7 +141,7 @@ def fitted() -> Forecaster:
 
 
 def test_a_fitted_committee_comes_back(fitted: Forecaster) -> None:
-    assert {len(members) for members in fitted.committee_.values()} == {2}
+    assert {len(members) for members in fitted.committee_.values()} == {10}
     X = 1e4 + 30.0 * windows(13, seed=1)[0]
     agree(fitted, X)
     agree(fitted, X[:1])
@@ -153,9 +160,9 @@ def test_the_file_knows_its_columns_tasks_and_shapes(fitted: Forecaster) -> None
         "X": ["N", 3],
         "state_mean": ["N"],
         "state_sd": ["N"],
-        "state_means": ["N", 2],
-        "state_sds": ["N", 2],
-        "state_weights": [2],
+        "state_means": ["N", 10],
+        "state_sds": ["N", 10],
+        "state_weights": [10],
         "event_log_probs": ["N", 2],
         "event_probs": ["N", 2],
         "regime_log_probs": ["N", 3],
@@ -269,6 +276,36 @@ def test_further_likelihoods_come_back_as_the_arguments_of_their_laws() -> None:
     )
 
 
+@pytest.mark.parametrize("belief", ["none", "diag", "full", "low-rank"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_values_that_are_not_gaussian_agree(belief: str, count: int) -> None:
+    """A head of several lines, each with a variance of its own."""
+    heads = {"mixed": Mixture(3), "skewed": SinhArcsinh(0.3, 0.8, 0.5)}
+    model = assembled(heads, [member(heads, seed, belief=belief) for seed in range(count)])
+    found, laws = run(model, inputs()), model.predict(inputs())
+    mixed = laws["mixed"]
+    assert isinstance(mixed, GaussianMixtureLaw)
+    again = GaussianMixtureLaw(*(found[f"mixed_{part}"] for part in ("means", "sds", "weights")))
+    assert again.means.shape == (9, 3 * count)
+    for part in ("means", "sds", "weights"):
+        np.testing.assert_allclose(getattr(again, part), getattr(mixed, part), atol=1e-3)
+    assert np.abs(found["mixed_mean"] - mixed.mean).max() < 10 * SINGLE * mixed.sd.min()
+    np.testing.assert_allclose(found["mixed_sd"], mixed.sd, rtol=10 * SINGLE)
+    np.testing.assert_allclose(again.log_prob(-35.0), mixed.log_prob(-35.0), atol=1e-4)
+    own = {name.removeprefix("skewed_"): value for name, value in found.items()}
+    members = [
+        SinhArcsinhLaw(
+            own["latent_mean"][:, m],
+            np.sqrt(own["latent_var"][:, m] + own["sigma_obs"][m] ** 2),
+            own["epsilon"][m],
+            own["delta"][m],
+        ).affine(own["offset"][m], own["scale"][m])
+        for m in range(count)
+    ]
+    want = laws["skewed"].log_prob(-35.0)
+    np.testing.assert_allclose(mix(members).log_prob(-35.0), want, atol=1e-4)
+
+
 class Laplace(AbstractHead):
     """A head that knows no more than its log score."""
 
@@ -316,7 +353,7 @@ def test_a_head_that_scales_the_line_is_exported_as_it_says_or_not_at_all() -> N
 def test_members_of_a_value_are_there_as_the_components_of_their_mixture() -> None:
     heads = {"state": Gaussian(0.4), "limited": Censored(lower=-50.0, sigma_obs=0.6)}
     members = [member(heads, seed) for seed in range(3)]
-    model = assembled(heads, members)
+    model = assembled(heads, members, moments=False)
     found = run(model, inputs())
     alone = [assembled(heads, [one]).predict(inputs())["state"] for one in members]
     law = GaussianMixtureLaw(*(found[f"state_{name}"] for name in ("means", "sds", "weights")))

@@ -37,7 +37,7 @@ from scrollmt.heads import (
 
 DISCRETE = [name for name, case in HEADS.items() if case.classes is not None]
 PROBIT = [name for name in DISCRETE if not HEADS[name].point_only]
-UNIT = [name for name, case in HEADS.items() if not case.point_only]
+UNIT = [name for name, case in HEADS.items() if case.lines == 1]
 
 
 @eqx.filter_jit
@@ -79,11 +79,10 @@ def evaluate(
 def projected(head: str, belief: str, seed: int = 0) -> tuple[Any, np.ndarray, np.ndarray]:
     """A belief's own (mean, var) at random features, and both again from explicit matrices."""
     case = HEADS[head]
-    rows = case.classes if case.point_only else 1
-    drawn = draw_belief(belief, H, seed=seed, rows=rows or 1)
+    drawn = draw_belief(belief, H, seed=seed, rows=case.lines)
     psi = np.random.default_rng(seed + 1).normal(size=(len(case.labels), H))
     mean = psi @ drawn.mu.T
-    var = np.einsum("ni,ij,nj->n", psi, drawn.cov, psi)
+    var = np.einsum("ni,...ij,nj->n...", psi, drawn.cov, psi)
     return drawn.belief.project(jnp.asarray(psi)), mean, var
 
 
@@ -322,8 +321,10 @@ def test_heads_print_as_users_write_them() -> None:
 
 
 def test_rows_say_how_many_lines_a_head_reads() -> None:
-    rows = {name: case.make().rows for name, case in HEADS.items()}
-    assert rows == {name: 4 if name == "categorical4" else 1 for name in HEADS}
+    found = {
+        name: (one.rows, one.point_only) for name, one in ((n, c.make()) for n, c in HEADS.items())
+    }
+    assert found == {name: (case.lines, case.point_only) for name, case in HEADS.items()}
 
 
 # A constant forecast

@@ -38,8 +38,10 @@ from scrollmt import (
     Forecaster,
     Gaussian,
     GaussianLaw,
+    Mixture,
     Ordinal,
     Poisson,
+    SinhArcsinh,
     StudentT,
     frozen,
 )
@@ -111,7 +113,8 @@ def test_tags_ask_for_a_target_of_several_columns() -> None:
 
 
 def test_one_task_makes_a_regressor_or_a_classifier() -> None:
-    for value in (Gaussian(), StudentT(), Count(), Poisson(), Censored(lower=0.0)):
+    likelihoods = (Gaussian(), StudentT(), Mixture(3), SinhArcsinh(), Count(), Poisson())
+    for value in (*likelihoods, Censored(lower=0.0)):
         assert is_regressor(Forecaster({"a": value}))
     for classes, head in ((2, Event()), (3, Ordinal(3)), (4, Categorical(4))):
         model = Forecaster({"a": head})

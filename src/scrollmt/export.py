@@ -5,18 +5,22 @@ r"""A fitted Forecaster as an ONNX graph, for places where there is no Python.
 The outputs of a task are named after it and are the arguments of its law:
 
     Gaussian           a_mean, a_sd, (N,); a_means, a_sds, (N, M); a_weights, (M,)
+    Mixture            a_mean, a_sd, (N,); a_means, a_sds, a_weights, (N, M C)
     Event, Ordinal     a_log_probs, a_probs, (N, R)
     Categorical        a_log_probs, a_probs, (N, R)
     Censored           as Gaussian, of the value behind: a_latent_mean, a_latent_sd, ...
     StudentT           a_latent_mean, a_latent_var, (N, M); a_scale_obs, a_df, (M,)
+    SinhArcsinh        a_latent_mean, a_latent_var, (N, M); a_sigma_obs, a_epsilon, a_delta,
+                       a_offset, a_scale, (M,)
     Poisson, Count     a_latent_mean, a_latent_var, (N, M); a_dispersion, (M,)
 
-with M members. `mean` and `sd` are those of the mixture; its components `means`, `sds` and
-`weights` are there where M > 1. Class masses are mixed. A head of your own describes its outputs in
-`onnx_outputs`, as those of scrollmt do. X and all outputs are float64. Inputs are
-standardised and outputs brought to your units in float64, and what is between runs in the precision
-of the fit, as in `predict`. Bucket masses take the same way as in `_numerics.normal`, over Mills
-ratios: `1 + erf`, which ONNX offers, has no correct digit left in float32 from -5.5 sd on.
+with M members and C components. `mean` and `sd` are those of the mixture; the components `means`,
+`sds` and `weights` of a Gaussian task are there where M > 1. Class masses are mixed. A head of your
+own describes its outputs in `onnx_outputs`, as those of scrollmt do. X and all outputs are float64.
+Inputs are standardised and outputs brought to your units in float64, and what is between runs in
+the precision of the fit, as in `predict`. Bucket masses take the same way as in
+`_numerics.normal`, over Mills ratios: `1 + erf`, which ONNX offers, has no correct digit left in
+float32 from -5.5 sd on.
 
 The graph checks nothing: missing inputs give NaN, and columns stand in the order of the fit.
 """
@@ -35,7 +39,7 @@ import numpy as np
 
 from scrollmt._data.scaling import Scales
 from scrollmt._io.atomic import refuse_existing, replacing
-from scrollmt._numerics.graph import Graph, Node, Value, concatenated
+from scrollmt._numerics.graph import Graph, Node, Value, concatenated, stack
 from scrollmt.backbone import LAYER_NORM_EPS, Dense
 from scrollmt.beliefs import AbstractBelief
 from scrollmt.forecaster import Forecaster
@@ -87,18 +91,23 @@ def _features(backbone: Any, x: Value) -> Value:
 
 
 def _line(belief: AbstractBelief, psi: Value, name: str) -> tuple[Value, Value]:
-    """Mean and variance of the latent line; a head of several lines has no variance."""
+    """Mean and variance of the latent lines: `(N,)` for one line, and `(N, L)` for several."""
     if type(belief).line is not AbstractBelief.line:
         raise ValueError(
             f"task {name!r}: {type(belief).__name__} has a `line` of its own, which has no ONNX "
             "form; state its variance by `rows` alone"
         )
-    rows = belief.rows()
+    rows, lines = belief.rows(), belief.mu.shape[:-1]
     mean = psi @ np.asarray(rows.linear).reshape(belief.mu.shape).T
-    var = (psi * psi) @ np.asarray(rows.square).sum(axis=0)
-    for root in np.asarray(rows.roots):
-        spread = psi @ root.T
-        var = var + (spread * spread).total()
+    # Rows of squares and roots stand in turns of one for each line.
+    square = np.asarray(rows.square).reshape(-1, *belief.mu.shape).sum(axis=0)
+    var = (psi * psi) @ square.T
+    roots = np.asarray(rows.roots)
+    count = math.prod(lines)
+    for turn in range(0, len(roots), count):
+        spreads = [psi @ root.T for root in roots[turn : turn + count]]
+        squares = [(spread * spread).total() for spread in spreads]
+        var = var + (stack(squares) if lines else squares[0])
     return mean, var
 
 

@@ -8,9 +8,11 @@ everywhere else it must be the integral
 $$\int \exp\bigl(\text{log\_predictive}(y, a, 0)\bigr)\,
   \mathcal{N}(a;\, \text{mean}, \text{var})\, da,$$
 
-which is compared with a dense trapezoid rule; no more needs to be known of the head. Each check
-raises an `AssertionError` that says what is wrong and where. Everything runs in float64 beside
-float32, whatever JAX is set to, and leaves that as it is.
+which is compared with a dense trapezoid rule; no more needs to be known of the head. A head of
+several lines is compared line by line: the score under beliefs about the first l lines must be
+the integral over line l of the score under beliefs about those before. Each check raises an
+`AssertionError` that says what is wrong and where. Everything runs in float64 beside float32,
+whatever JAX is set to, and leaves that as it is.
 """
 
 from __future__ import annotations
@@ -76,8 +78,8 @@ class _Case:
         rng = np.random.default_rng(seed)
         shape = (len(self.given),) if head.rows == 1 else (len(self.given), head.rows)
         self.mean = rng.normal(size=shape)
-        # A head of several lines knows no belief, so its variance is always zero.
-        self.var = rng.uniform(0.2, 1.5, size=shape) * (head.rows == 1)
+        # A head that reads means alone knows no belief, so its variance is always zero.
+        self.var = rng.uniform(0.2, 1.5, size=shape) * (not head.point_only)
         self.share = rng.uniform(0.5, 1.5, size=len(self.given))
 
     def fail(self, what: str) -> str:
@@ -145,26 +147,45 @@ def check_scores(case: _Case) -> None:
 
 def check_integral(case: _Case) -> None:
     """The belief is integrated out: scores are the integral of the likelihood over it."""
-    if case.head.rows > 1:
+    if case.head.point_only:
         return
     with jax.enable_x64(True):
         head = _cast(case.head)
-        z = np.linspace(-30.0, 30.0, 2001)
-        middle = len(z) // 2  # where z is zero, and a the mean
-        a = case.mean + np.sqrt(case.var) * z[:, None]
-        y = _real(np.broadcast_to(case.y, (len(z), *case.y.shape)))
-        terms = np.asarray(_likelihoods(head, y, _real(a)))
+        likelihood = _likelihoods(head, *map(_real, (case.y, case.mean)))
         at_zero = _scores(head, *map(_real, (case.y, case.mean, 0.0 * case.var)))
-        assert np.allclose(at_zero, terms[middle], rtol=1e-9, atol=case.tolerance), case.fail(
-            f"log_predictive at var = 0 is {at_zero}, but log_likelihood is {terms[middle]}"
+    assert np.allclose(at_zero, likelihood, rtol=1e-9, atol=case.tolerance), case.fail(
+        f"log_predictive at var = 0 is {at_zero}, but log_likelihood is {likelihood}"
+    )
+    for line in range(case.head.rows):
+        _check_line(case, line)
+
+
+def _check_line(case: _Case, line: int) -> None:
+    """The score under beliefs about lines 0 to `line`, against the integral over the last."""
+    z = np.linspace(-30.0, 30.0, 2001)
+    lines = np.arange(case.head.rows) if case.head.rows > 1 else np.zeros((), int)
+    own = (lines == line).astype(float)
+    a = np.expand_dims(z, tuple(range(1, 1 + case.mean.ndim)))
+    a = case.mean + np.sqrt(case.var) * own * a
+    before = np.broadcast_to(case.var * (lines < line), a.shape)
+    var = case.var * (lines <= line)
+    with jax.enable_x64(True):
+        head = _cast(case.head)
+        y = np.broadcast_to(case.y, (len(z), *case.y.shape))
+        terms = (
+            _scores(head, *map(_real, (y, a, before)))
+            if line
+            else _likelihoods(head, *map(_real, (y, a)))
         )
-        got = np.asarray(_scores(head, *map(_real, (case.y, case.mean, case.var))))
+        got = np.asarray(_scores(head, *map(_real, (case.y, case.mean, var))))
     log_normal = -0.5 * z**2 - 0.5 * math.log(2.0 * math.pi) + math.log(z[1] - z[0])
-    want = logsumexp(terms + log_normal[:, None], axis=0)
+    want = logsumexp(np.asarray(terms) + log_normal[:, None], axis=0)
     gap = np.abs(got - want)
     row = int(np.argmax(gap))
+    place = f"row {row}" if case.head.rows == 1 else f"row {row}, line {line}"
+    centre, spread = (np.ravel(a[row])[line] for a in (case.mean, case.var))
     assert gap[row] <= case.tolerance * (1.0 + abs(want[row])), case.fail(
-        f"row {row} (mean {case.mean[row]:.3g}, var {case.var[row]:.3g}): log_predictive is "
+        f"{place} (mean {centre:.3g}, var {spread:.3g}): log_predictive is "
         f"{got[row]:.9g}, but the integral over the belief is {want[row]:.9g}"
     )
 
@@ -184,7 +205,7 @@ def check_gradients(case: _Case) -> None:
         got = _slopes(eqx.combine(arrays, rest), y, mean, var, share)
         slope = np.asarray(ravel_pytree(eqx.filter(got, eqx.is_inexact_array))[0])
         # By a variance that is always zero nothing is differentiated.
-        free = start.size if case.head.rows == 1 else start.size - case.var.size
+        free = start.size - case.var.size * case.head.point_only
         want = _differences(total, np.asarray(start), free)
     gap = np.abs(slope[:free] - want)
     worst = int(np.argmax(gap))
@@ -231,7 +252,7 @@ def check_missing_and_weights(case: _Case) -> None:
     """A missing label has no term and no gradient at all; a row of weight two counts twice."""
     count, rng = len(case.y), np.random.default_rng(1)
     mu = rng.normal(size=_FEATURES if case.head.rows == 1 else (case.head.rows, _FEATURES))
-    belief = Point(_real(mu)) if case.head.rows > 1 else Diag(_real(mu), jnp.zeros(_FEATURES), 0.0)
+    belief = Point(_real(mu)) if case.head.point_only else Diag(_real(mu), _real(0.0 * mu), 0.0)
     model = Model(eqx.nn.Identity(), {"task": Task(_cast(case.head), belief, jnp.zeros(()))})
     x = _real(0.5 * rng.normal(size=(count, _FEATURES)))
 

@@ -155,6 +155,16 @@ def ready(
             stacklevel=4,
         )
     reading.check_learnable(fitted.labels, fitted.weights, heads)
+    for name, head in heads.items():
+        count = int((fitted.weights[name] > 0).sum())
+        if count < head.fewest_labels:
+            warnings.warn(
+                f"task {name!r}: {head!r} learns more parameters than {count} training labels "
+                f"determine (at least {head.fewest_labels}); use a head with fewer parameters, "
+                "such as Gaussian(), or collect more labels",
+                UserWarning,
+                stacklevel=4,
+            )
     reading.check_validation(judged.weights)
     scales = Scales.of(fitted, heads, scale_targets=scale_targets)
     return Ready(heads, fitted, judged, scales, names, handed.recipe, handed.past, folds)

@@ -23,8 +23,10 @@ from scrollmt.heads import (
     Count,
     Event,
     Gaussian,
+    Mixture,
     Ordinal,
     Poisson,
+    SinhArcsinh,
     StudentT,
 )
 from scrollmt.inputs import UNKNOWN, Input, calendar, current, lags, one_hot
@@ -45,6 +47,8 @@ _THRESHOLDS: dict[str, Callable[[Value, float], Observable]] = {
 _NUMBERS: dict[str, Callable[..., AbstractHead]] = {
     "gaussian": Gaussian,
     "student_t": StudentT,
+    "mixture": Mixture,
+    "sinh_arcsinh": SinhArcsinh,
     "poisson": Poisson,
     "count": Count,
     "censored": Censored,
@@ -167,6 +171,8 @@ def _head(section: Section, known: Mapping[str, Callable[..., AbstractHead]]) ->
     given: dict[str, Any] = {}
     if name in ("ordinal", "categorical"):
         given["R"] = section.need("classes", either(whole(2, 1000), texts))
+    elif name == "mixture":
+        given["components"] = section.get("components", whole(2, 100), 5)
     elif name == "event":
         given["labels"] = section.get("labels", texts, None)
     elif name == "censored":

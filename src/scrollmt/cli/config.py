@@ -149,7 +149,7 @@ def _config(root: Section, name: str, content: str, folder: Path) -> Config:
         raise Problem("data.step belongs to a series; leave it out for a table")
     split = _split(root.section("split"), bool(of_series))
     settings = _settings(root.section("model"), root.section("training"))
-    unordered = [name for name, head in task.heads.items() if head.rows > 1]
+    unordered = [name for name, head in task.heads.items() if head.point_only]
     if unordered and settings["belief"] != "none":
         raise Problem(
             f'targets.{unordered[0]}.head = "categorical" needs model.belief = "none", got '

@@ -6,7 +6,9 @@ from scrollmt.heads.categorical import Categorical
 from scrollmt.heads.censored import Censored
 from scrollmt.heads.counts import AbstractCount, Count, Poisson
 from scrollmt.heads.gaussian import Gaussian
+from scrollmt.heads.mixture import Mixture
 from scrollmt.heads.probit import PROBIT_BASE_SCALE, AbstractProbit, Event, Ordinal
+from scrollmt.heads.skewed import SinhArcsinh
 from scrollmt.heads.student import StudentT
 
 __all__ = [
@@ -20,8 +22,10 @@ __all__ = [
     "Count",
     "Event",
     "Gaussian",
+    "Mixture",
     "Ordinal",
     "Poisson",
+    "SinhArcsinh",
     "StudentT",
     "best_constant",
     "log_expected",

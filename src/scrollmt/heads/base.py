@@ -109,6 +109,11 @@ class AbstractHead(eqx.Module):
         """Whether a label may be a pair, a lower and an upper bound of a value."""
         return False
 
+    @property
+    def fewest_labels(self) -> int:
+        """The number of training labels below which `fit` warns."""
+        return 0
+
     def target_scale(self, labels: np.ndarray, weight: np.ndarray) -> tuple[float, float] | None:
         """Centre and spread by which targets are shifted and scaled for training, or None."""
         return None

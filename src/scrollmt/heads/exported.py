@@ -1,7 +1,8 @@
 """What a head writes into an ONNX graph: the arguments of its law, and how members are mixed.
 
 A head returns one of these kinds for each member of an ensemble (`AbstractHead.onnx_outputs`). All
-values are float64, in the user's units. Shapes: N windows, R classes, M members.
+values are float64, in the user's units. Shapes: N windows, R classes, C components,
+M members.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Self, final
 
 import numpy as np
 
-from scrollmt._numerics.graph import Value, stack
+from scrollmt._numerics.graph import Value, concatenated, stack
 
 
 class Exported(abc.ABC):
@@ -73,6 +74,39 @@ class ExportedNormal(Exported):
             components = {"means": means, "sds": variances.apply("Sqrt"), "weights": shares}
             outputs |= {name: value.apply("Identity") for name, value in components.items()}
         return {f"{members[0].prefix}{name}": value for name, value in outputs.items()}
+
+
+@final
+@dataclass(frozen=True)
+class ExportedMixture(Exported):
+    """Means and variances (N, C) of normal components, and the logarithms of their shares.
+
+    `mean` and `sd` are those of the mixture; `means`, `sds` and `weights`, the mixture itself, are
+    (N, M C) for M members.
+    """
+
+    means: Value
+    variances: Value
+    log_weights: Value
+
+    @classmethod
+    def mixed(
+        cls, members: Sequence[Self], weights: np.ndarray, *, moments: bool
+    ) -> dict[str, Value]:
+        means = concatenated([one.means for one in members])
+        variances = concatenated([one.variances for one in members])
+        logs = [one.log_weights + np.log(w) for one, w in zip(members, weights, strict=True)]
+        shares = concatenated(logs).apply("Exp")
+        centre = (means * shares).total()
+        apart = means - centre.column()
+        var = ((variances + apart * apart) * shares).total()
+        return {
+            "mean": centre,
+            "sd": var.apply("Sqrt"),
+            "means": means,
+            "sds": variances.apply("Sqrt"),
+            "weights": shares,
+        }
 
 
 @final

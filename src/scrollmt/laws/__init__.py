@@ -38,6 +38,7 @@ from scrollmt.laws.gaussian_mixture import GaussianMixtureLaw
 from scrollmt.laws.latent import LatentLaw
 from scrollmt.laws.mixture import MixtureLaw, mix, moment_matched
 from scrollmt.laws.real import Members, NumberLaw, RealLaw, members
+from scrollmt.laws.skewed import SinhArcsinhLaw
 from scrollmt.laws.student import StudentTLaw
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "OrdinalLaw",
     "RealLaw",
     "Scored",
+    "SinhArcsinhLaw",
     "StudentTLaw",
     "Vector",
     "averaged",

@@ -27,7 +27,7 @@ class AffineLaw(RealLaw):
         self.law, self.offset, self.scale = law, offset, scale
 
     def _inside(self, y: Numbers) -> np.ndarray:
-        return (np.asarray(y, dtype=np.float64) - self.offset) / self.scale
+        return np.asarray((np.asarray(y, dtype=np.float64) - self.offset) / self.scale)
 
     def _outside(self, y: np.ndarray) -> np.ndarray:
         return self.offset + self.scale * y

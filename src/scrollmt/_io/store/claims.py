@@ -132,6 +132,7 @@ def check_sizes(content: Mapping[str, Any], arrays: Arrays) -> None:
         heads = [task["head"] for task in member["tasks"].values()]
         for head in (*heads, *content["estimator"]["tasks"].values()):
             check(f"{where}: R", head.get("R", 1))
+            check(f"{where}: components", head.get("components", 1))
 
 
 def check_recipe(recipe: Recipe, in_size: int) -> None:

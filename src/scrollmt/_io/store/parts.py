@@ -34,8 +34,10 @@ from scrollmt.heads import (
     Count,
     Event,
     Gaussian,
+    Mixture,
     Ordinal,
     Poisson,
+    SinhArcsinh,
     StudentT,
 )
 from scrollmt.model import Backbone, Model, PrecisionPrior, Task
@@ -112,13 +114,15 @@ def heads_from_parts(
 def _describe(head: AbstractHead) -> dict[str, Any]:
     # A subclass may override anything, so only the very classes can be rebuilt by name.
     kind = type(head)
-    if kind in (Gaussian, StudentT, Poisson, Count):
+    if kind in (Gaussian, StudentT, Poisson, Count, SinhArcsinh):
         return {"kind": kind.__name__}
     if kind in (Event, Ordinal, Categorical):
         of_classes = cast(Event | Ordinal | Categorical, head)
         size = {} if kind is Event else {"R": of_classes.classes}
         texts = {} if of_classes.labels is None else {"labels": list(of_classes.labels)}
         return {"kind": kind.__name__, **size, **texts}
+    if kind is Mixture:
+        return {"kind": kind.__name__, "components": cast(Mixture, head).components}
     if kind is Censored:
         limits = cast(Censored, head)
         return {"kind": kind.__name__, "lower": limits.lower, "upper": limits.upper}
@@ -146,6 +150,10 @@ def _head(name: str, stored: dict[str, Any], given: Heads | None, custom: Classe
             return Categorical(classes)
         case {"kind": "StudentT"}:
             return StudentT()
+        case {"kind": "SinhArcsinh"}:
+            return SinhArcsinh()
+        case {"kind": "Mixture", "components": int(components)}:
+            return Mixture(components)
         case {"kind": "Poisson"}:
             return Poisson()
         case {"kind": "Count"}:

@@ -1,0 +1,148 @@
+r"""A value drawn from one of C Gaussian components, which a latent choice selects.
+
+The choice is a latent categorical task that is summed out. Lines $a_1 \dots a_C$ shift the
+components. Lines $g_1 \dots g_{C-1}$ are the gate, which breaks a stick by probits. Given them,
+
+$$p(y \mid a, g) = \sum_j \pi_j\, \mathcal{N}(y;\, a_j + \mu_j, \sigma_j^2), \qquad
+  \pi_j = v_j \prod_{i<j} (1 - v_i), \quad v_j = \Phi\bigl((g_j + b_j)/c\bigr), \quad v_C = 1.$$
+
+The beliefs about the lines are independent, and each line is in a product at most once. So the
+integral over all of them is exact: $\sigma_j^2$ becomes $\sigma_j^2 + \text{var}_j$, and $c$
+becomes $\sqrt{c^2 + \text{var}}$ of that line of the gate.
+
+Shapes: `mean` and `var` are `(N, 2C-1)`, components first, then the gate.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float
+from scipy.special import log_ndtr, ndtri
+
+from scrollmt._io.arguments import is_whole, shown
+from scrollmt._numerics import graph
+from scrollmt._numerics.graph import Value
+from scrollmt._numerics.normal import LOG_SQRT_2PI, log_bucket_mass
+from scrollmt.heads.base import AbstractHead, mean_and_sd
+from scrollmt.heads.exported import ExportedMixture
+from scrollmt.heads.probit import PROBIT_BASE_SCALE
+from scrollmt.laws import GaussianMixtureLaw
+
+# Without a least width the density is unbounded where a label occurs several times: a component
+# shrinks onto it. Labels are scaled to an sd of one.
+SIGMA_FLOOR = 1e-3
+
+
+class Mixture(AbstractHead):
+    r"""A value with any shape of law: several modes, skew, tails. A mixture of Gaussian components.
+
+    The weights of the `components` depend on the inputs, as their means do. Learned besides are
+    the offsets $\mu_j$, the noise sds $\sigma_j$ (of at least a thousandth of the labels' sd) and
+    the offsets $b_j$ of the gate. A fit with fewer labels than `fewest_labels` warns.
+    """
+
+    offsets: Float[Array, " C"]
+    log_sigma: Float[Array, " C"]
+    gate_offsets: Float[Array, " G"]
+
+    def __init__(self, components: int = 5):
+        if not is_whole(components) or components < 2:
+            raise ValueError(
+                f"Mixture needs a whole number of at least 2 components, got {shown(components)}; "
+                "Gaussian() is a single one"
+            )
+        # Together a law of mean zero and variance one, as the scaled labels have.
+        places = ndtri((np.arange(components) + 0.5) / components)
+        self.offsets = jnp.asarray(places, dtype=float)
+        sigma = np.sqrt(1.0 - np.mean(places**2))
+        self.log_sigma = jnp.full(components, np.log(sigma), dtype=float)
+        # Equal shares: the first takes 1/C, the next 1/(C-1) of what is left, and so on.
+        shares = 1.0 / np.arange(components, 1, -1)
+        self.gate_offsets = jnp.asarray(PROBIT_BASE_SCALE * ndtri(shares), dtype=float)
+
+    @property
+    def components(self) -> int:
+        return self.offsets.shape[-1]
+
+    @property
+    def rows(self) -> int:
+        return 2 * self.components - 1
+
+    @property
+    def point_only(self) -> bool:
+        return False
+
+    @property
+    def fewest_labels(self) -> int:
+        return 5 * self.components - 2
+
+    @property
+    def description(self) -> str:
+        return f"a value: mixture of {self.components} Gaussian components"
+
+    def target_scale(self, labels: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+        return mean_and_sd(labels, weight)
+
+    def log_weights(self, mean: Float[Array, "*N L"], var: Float[Array, "*N L"]) -> Array:
+        """Logarithms of the components' expected shares, `(*N, C)`."""
+        gate = slice(self.components, None)
+        z = (mean[..., gate] + self.gate_offsets) / jnp.sqrt(PROBIT_BASE_SCALE**2 + var[..., gate])
+        end = jnp.full_like(z, jnp.inf)
+        taken, left = log_bucket_mass(-end, z), log_bucket_mass(z, end)
+        none = jnp.zeros_like(z[..., :1])
+        before = jnp.concatenate([none, jnp.cumsum(left, axis=-1)], axis=-1)
+        return jnp.concatenate([taken, none], axis=-1) + before
+
+    def log_predictive(
+        self, y: Float[Array, "*N"], mean: Float[Array, "*N L"], var: Float[Array, "*N L"]
+    ) -> Float[Array, "*N"]:
+        lines = slice(None, self.components)
+        total = jnp.exp(2.0 * self.log_sigma) + SIGMA_FLOOR**2 + var[..., lines]
+        residual = y[..., None] - mean[..., lines] - self.offsets
+        log_density = -LOG_SQRT_2PI - 0.5 * jnp.log(total) - 0.5 * residual * residual / total
+        scores: Array = logsumexp(self.log_weights(mean, var) + log_density, axis=-1)
+        return scores
+
+    def law(self, mean: np.ndarray, var: np.ndarray) -> GaussianMixtureLaw:
+        mean, var = (np.asarray(a, np.float64) for a in (mean, var))
+        offsets, noise, gate = self._numbers()
+        C = self.components
+        z = (mean[:, C:] + gate) / np.sqrt(PROBIT_BASE_SCALE**2 + var[:, C:])
+        taken, left = _stick(C)
+        weights = np.exp(log_ndtr(z) @ taken + log_ndtr(-z) @ left)
+        return GaussianMixtureLaw(mean[:, :C] + offsets, np.sqrt(noise + var[:, :C]), weights)
+
+    def _numbers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Offsets, noise variances and offsets of the gate in float64."""
+        given = (self.offsets, self.log_sigma, self.gate_offsets)
+        offsets, log_sigma, gate = (np.asarray(a, np.float64) for a in given)
+        return offsets, np.exp(2.0 * log_sigma) + SIGMA_FLOOR**2, gate
+
+    def onnx_outputs(self, mean: Value, var: Value, offset: float, scale: float) -> ExportedMixture:
+        C = self.components
+        # Products with parts of an identity matrix pick columns; every entry is finite.
+        lines, gate = np.eye(2 * C - 1)[:, :C], np.eye(2 * C - 1)[:, C:]
+        offsets, noise, _ = self._numbers()
+        spread = (var @ gate + PROBIT_BASE_SCALE**2).apply("Sqrt")
+        z = (mean @ gate + np.asarray(self.gate_offsets)) / spread
+        edge = z * 0.0
+        taken, left = _stick(C)
+        log_weights = graph.log_bucket_mass(edge - np.inf, z) @ taken
+        log_weights = log_weights + graph.log_bucket_mass(z, edge + np.inf) @ left
+        centres = (mean @ lines).cast(np.float64) + offsets
+        return ExportedMixture(
+            offset + scale * centres,
+            scale**2 * ((var @ lines).cast(np.float64) + noise),
+            log_weights.cast(np.float64),
+        )
+
+    def __repr__(self) -> str:
+        return f"Mixture({self.components})"
+
+
+def _stick(components: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which log shares of the breaks, taken and left, each component adds up: `(C-1, C)` both."""
+    shape = components - 1, components
+    return np.eye(*shape), np.triu(np.ones(shape), 1)
