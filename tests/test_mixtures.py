@@ -253,6 +253,14 @@ def test_one_gaussian_law_for_several_and_for_what_lies_behind() -> None:
 def test_a_mixture_of_censored_laws_is_exact() -> None:
     laws = [CensoredLaw(law, -1.0, 2.0) for law in MEMBERS[:2]]
     law = mix([one[:1] for one in laws], [0.3, 0.7])
+    # The same as the general mixture, which knows of no limits.
+    general = MixtureLaw([one[:1] for one in laws], [0.3, 0.7])
+    for found, expected in ((law.mean, general.mean), (law.sd, general.sd)):
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+    np.testing.assert_allclose(law.quantile([0.1, 0.9]), general.quantile([0.1, 0.9]))
+    np.testing.assert_allclose(law.crps(0.3), general.crps(0.3), rtol=1e-3)
+    assert isinstance(law, CensoredLaw)
+    np.testing.assert_allclose([law.below, law.above], [law.cdf(-1.0), 1.0 - law.latent.cdf(2.0)])
     below = [stats.norm.cdf(-1.0, MEANS[0, m], SDS[0, m]) for m in (0, 1)]
     assert law.log_prob(-1.0)[0] == pytest.approx(math.log(0.3 * below[0] + 0.7 * below[1]))
     pair = np.array([[-np.inf, 0.5]])
@@ -308,3 +316,9 @@ def test_weights_reach_every_kind_of_law() -> None:
 def test_what_is_no_mixture_is_refused(make: Callable[[], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_the_entropy_of_a_frozen_mixture() -> None:
+    law = GaussianLaw(np.array([0.0, 1.0]), np.array([1.0, 0.2]))
+    expected = stats.norm(law.mean, law.sd).entropy()
+    np.testing.assert_allclose(frozen(mix([law, law])).entropy(), expected, atol=2e-4)

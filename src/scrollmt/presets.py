@@ -105,8 +105,6 @@ class Preset:
             check_whole(f"{where}: committee", self.committee, 1)
         if self.folds is not None:
             check_whole(f"{where}: folds", self.folds, 2)
-            if self.committee is None:
-                raise ValueError(f"{where}: folds need committee=, since tasks are weighed apart")
 
     def with_schedule(self, steps: int | None = None, patience: int | None = None) -> Preset:
         """Another number of steps, another patience; None keeps that of the preset.

@@ -188,7 +188,7 @@ def start_batch(
             "valid_rows": jnp.repeat(jnp.asarray(folds.valid, jnp.int32), each, axis=0),
         }
     score: Score = validation_nll
-    if preset.committee is not None:
+    if preset.committee is not None or folds is not None:
         score = TaskScores(together(heads, joint), preset.score_bound)
     return Batch(
         label=label,

@@ -1,6 +1,6 @@
-r"""What a detector with limits records of a Gaussian value.
+r"""What a detector with limits records of a Gaussian value, or of a mixture of such values.
 
-    y = min(max(x, lower), upper),    x ~ N(latent.mean, latent.sd^2)
+    y = min(max(x, lower), upper),    x ~ sum_c w_c N(m_c, s_c^2)
 
 A label is a number, or a pair of bounds where the value is known to lie between them. At a limit,
 and for a pair, `log_prob` is the logarithm of a mass. Shapes: labels `(N,)` or `(N, 2)`.
@@ -15,11 +15,13 @@ from typing import Any, Self, final
 
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
-from scipy.special import log_ndtr, ndtr
+from scipy.special import log_ndtr, logsumexp, ndtr
 
 from scrollmt.laws.base import MemberWeights, Numbers, Vector, real_labels
 from scrollmt.laws.gaussian import GaussianLaw
-from scrollmt.laws.mixture import moment_matched
+from scrollmt.laws.gaussian_mixture import GaussianMixtureLaw
+from scrollmt.laws.mixture import mix, moment_matched
+from scrollmt.laws.normals import Table
 from scrollmt.laws.real import Atoms, RealLaw
 
 Bounds = Float[np.ndarray, "N 2"]
@@ -68,12 +70,12 @@ def _slack(limit: float) -> float:
 class CensoredLaw(RealLaw):
     """What a detector with limits records of a Gaussian value: at a limit, all that is beyond.
 
-    `latent` is the law of the value itself, recorded or not. All else is about what is recorded:
-    min(max(x, lower), upper). `moment_matched` keeps the first two moments of the value, as for
-    Gaussian laws.
+    `latent` is the law of the value itself, recorded or not; it may be a mixture of Gaussians, as
+    `mix` makes it. All else is about what is recorded: min(max(x, lower), upper).
+    `moment_matched` keeps the first two moments of the value, as for Gaussian laws.
     """
 
-    latent: GaussianLaw
+    latent: GaussianLaw | GaussianMixtureLaw
     lower: float = -math.inf
     upper: float = math.inf
 
@@ -85,8 +87,8 @@ class CensoredLaw(RealLaw):
 
     @classmethod
     def _mix(cls, laws: Sequence[Any], weights: MemberWeights | None) -> Any:
-        cls._limits(laws)
-        return super()._mix(laws, weights)
+        # What is recorded of a mixture is the mixture of what is recorded.
+        return cls(mix([law.latent for law in laws], weights), *cls._limits(laws))
 
     @classmethod
     def _moment_matched(cls, laws: Sequence[Any]) -> Self:
@@ -114,7 +116,7 @@ class CensoredLaw(RealLaw):
     @property
     def above(self) -> Vector:
         """Chance that the value lies at or above the upper limit."""
-        return np.asarray(ndtr(-self.latent.standardise(self.upper)))
+        return self.latent.sf(self.upper)
 
     @property
     def atoms(self) -> Atoms:
@@ -125,14 +127,19 @@ class CensoredLaw(RealLaw):
         # Labels that are bounds have no distance to a mean or median.
         return "coverage", "crps"
 
-    def _moments(self) -> tuple[Vector, Vector]:
-        """Mean and variance of what is recorded, in units of the latent sd around its mean."""
-        a, b = (self.latent.standardise(limit) for limit in (self.lower, self.upper))
+    def _standardised(self, y: float | np.ndarray) -> Table:
+        """Values in sds of each component from its mean, (N, C)."""
+        values = np.broadcast_to(np.asarray(y, dtype=np.float64), (len(self),))[:, None]
+        return np.asarray((values - self.latent.normals.means) / self.latent.normals.sds)
+
+    def _moments(self) -> tuple[Table, Table]:
+        """Mean and variance of what is recorded, by component, in its sds around its mean."""
+        a, b = (self._standardised(limit) for limit in (self.lower, self.upper))
         inside = np.exp(_log_mass(a, b))
         density = [np.exp(-0.5 * z**2) / math.sqrt(2.0 * math.pi) for z in (a, b)]
         # An infinite limit has no mass, and no say.
         finite = [np.where(np.isfinite(z), z, 0.0) for z in (a, b)]
-        mass = [self.below, self.above]
+        mass = [ndtr(a), ndtr(-b)]
         mean = density[0] - density[1] + finite[0] * mass[0] + finite[1] * mass[1]
         second = inside + finite[0] * density[0] - finite[1] * density[1]
         second = second + finite[0] ** 2 * mass[0] + finite[1] ** 2 * mass[1]
@@ -140,11 +147,15 @@ class CensoredLaw(RealLaw):
 
     @property
     def mean(self) -> Vector:
-        return np.asarray(self.latent.mean + self.latent.sd * self._moments()[0])
+        means, sds, weights = self.latent.normals
+        return np.asarray(np.sum(weights * (means + sds * self._moments()[0]), axis=1))
 
     @property
     def sd(self) -> Vector:
-        return np.asarray(self.latent.sd * np.sqrt(self._moments()[1]))
+        means, sds, weights = self.latent.normals
+        centre, spread = self._moments()
+        apart = means + sds * centre - self.mean[:, None]
+        return np.asarray(np.sqrt(np.sum(weights * (sds**2 * spread + apart**2), axis=1)))
 
     def is_atom(self, y: Numbers) -> np.ndarray:
         pairs = self._bounds(y)
@@ -153,11 +164,14 @@ class CensoredLaw(RealLaw):
     def log_prob(self, y: Numbers) -> Vector:
         """Log density where the value is known, log mass beyond a limit; NaN where missing."""
         pairs = self._bounds(y)
-        lo, hi = (self.latent.standardise(pairs[:, j]) for j in (0, 1))
+        lo, hi = (self._standardised(pairs[:, j]) for j in (0, 1))
         known = pairs[:, 0] == pairs[:, 1]
         density = self.latent.log_prob(np.where(known, pairs[:, 0], 0.0))
-        mass = _log_mass(np.where(known, -np.inf, lo), np.where(known, np.inf, hi))
-        return np.where(known, density, mass)
+        between = ~known[:, None]
+        mass = _log_mass(np.where(between, lo, -np.inf), np.where(between, hi, np.inf))
+        with np.errstate(divide="ignore"):
+            mixed = logsumexp(mass + np.log(self.latent.normals.weights), axis=1)
+        return np.where(known, density, mixed)
 
     def cdf(self, y: Numbers) -> Vector:
         return self.cdf_pair(y)[1]
@@ -184,9 +198,13 @@ class CensoredLaw(RealLaw):
         r"""CRPS of what is recorded; NaN for bounds other than the law's own limits.
 
         $\int_\text{lower}^y F^2 + \int_y^\text{upper} (1 - F)^2$, where
-        $\int_{-\infty}^z \Phi^2 = z\Phi^2 + 2\Phi\phi - \Phi(\sqrt2\,z)/\sqrt\pi$.
+        $\int_{-\infty}^z \Phi^2 = z\Phi^2 + 2\Phi\phi - \Phi(\sqrt2\,z)/\sqrt\pi$. Of a mixture by
+        quadrature, to about four digits.
         """
-        z, a, b = (self.latent.standardise(v) for v in (self.recorded(y), self.lower, self.upper))
+        if self.latent.normals.means.shape[1] > 1:
+            return super().crps(self.recorded(y))
+        shown = (self.recorded(y), self.lower, self.upper)
+        z, a, b = (self._standardised(values)[:, 0] for values in shown)
         below, above = _square_integral(z) - _square_integral(a), _square_integral(-z)
         return np.asarray(self.latent.sd * (below + above - _square_integral(-b)))
 
