@@ -82,6 +82,7 @@ ROOMS = [
     "_io.sklearn",
     "_fitting.progress",
     "_fitting.training",
+    "_scoring.recalibration",
     "_scoring.judging",
     "forecaster",
     "export",
@@ -370,6 +371,7 @@ CONCRETE_LAWS = {
     "HeadLaw",
     "MixtureLaw",
     "OrdinalLaw",
+    "RecalibratedLaw",
     "StudentTLaw",
     "TransformedLaw",
 }

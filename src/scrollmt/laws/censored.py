@@ -128,7 +128,7 @@ class CensoredLaw(RealLaw):
     def _moments(self) -> tuple[Vector, Vector]:
         """Mean and variance of what is recorded, in units of the latent sd around its mean."""
         a, b = (self.latent.standardise(limit) for limit in (self.lower, self.upper))
-        inside = np.exp(_log_mass(a, b))
+        inside = np.exp(log_mass(a, b))
         density = [np.exp(-0.5 * z**2) / math.sqrt(2.0 * math.pi) for z in (a, b)]
         # An infinite limit has no mass, and no say.
         finite = [np.where(np.isfinite(z), z, 0.0) for z in (a, b)]
@@ -156,7 +156,7 @@ class CensoredLaw(RealLaw):
         lo, hi = (self.latent.standardise(pairs[:, j]) for j in (0, 1))
         known = pairs[:, 0] == pairs[:, 1]
         density = self.latent.log_prob(np.where(known, pairs[:, 0], 0.0))
-        mass = _log_mass(np.where(known, -np.inf, lo), np.where(known, np.inf, hi))
+        mass = log_mass(np.where(known, -np.inf, lo), np.where(known, np.inf, hi))
         return np.where(known, density, mass)
 
     def cdf(self, y: Numbers) -> Vector:
@@ -219,7 +219,7 @@ def _square_integral(z: Vector) -> Vector:
     return np.where(np.isneginf(z), 0.0, finite * cdf**2 + 2.0 * cdf * density - rest)
 
 
-def _log_mass(lo: Vector, hi: Vector) -> Vector:
+def log_mass(lo: Vector, hi: Vector) -> Vector:
     """log[Phi(hi) - Phi(lo)] in the tail where neither rounds to one."""
     with np.errstate(divide="ignore", invalid="ignore"):
         flip = lo + hi > 0.0
