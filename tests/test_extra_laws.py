@@ -55,9 +55,6 @@ LAWS: dict[str, Callable[[int], RealLaw]] = {
     "recalibrated": lambda n: RecalibratedLaw(
         GaussianLaw(np.linspace(-2, 2, n), np.full(n, 1.3)), PIT_MAP
     ),
-    "recalibrated count": lambda n: RecalibratedLaw(
-        CountLaw(np.linspace(0, 3, n), np.full(n, 0.2), 0.3), PIT_MAP
-    ),
 }
 
 

@@ -41,15 +41,20 @@ _SMOOTH_PIECES, _JUMPING_PIECES = 8, 80
 _LEGENDRE = np.polynomial.legendre.leggauss(4)
 
 
+def upto_scores(law: RealLaw, y: Numbers) -> Vector:
+    """Phi^{-1} of P(Y <= y), with all digits in both tails."""
+    upto = law.cdf(y)
+    return np.asarray(np.where(upto < 0.5, ndtri(upto), -ndtri(law.sf(y))))
+
+
 def normal_scores(law: RealLaw, y: Numbers) -> Scores:
     """Phi^{-1} of P(Y < y) and of P(Y <= y), with all digits in both tails."""
-    low, high = law.cdf_pair(y)
-    above = law.sf(y)
-    mass = np.zeros(len(law))
-    if law.atoms != "none":
-        mass = np.exp(np.where(law.is_atom(y), law.log_prob(y), -np.inf))
-    from_low = np.where(low < 0.5, ndtri(low), -ndtri(np.minimum(above + mass, 1.0)))
-    from_high = np.where(high < 0.5, ndtri(high), -ndtri(above))
+    from_high = upto_scores(law, y)
+    if law.atoms == "none":
+        return np.stack([from_high, from_high], axis=1)
+    low = law.cdf_pair(y)[0]
+    mass = np.exp(np.where(law.is_atom(y), law.log_prob(y), -np.inf))
+    from_low = np.where(low < 0.5, ndtri(low), -ndtri(np.minimum(law.sf(y) + mass, 1.0)))
     # A mass so small that it is lost in rounding has two equal ends.
     return np.stack([np.minimum(from_low, from_high), from_high], axis=1)
 
@@ -164,7 +169,7 @@ def _increasing(values: Sequence[float]) -> bool:
 
 
 def _pieces(z: np.ndarray, at: Sequence[float]) -> np.ndarray:
-    return np.clip(np.searchsorted(at, z) - 1, 0, len(at) - 2)
+    return np.asarray(np.clip(np.searchsorted(at, z) - 1, 0, len(at) - 2))
 
 
 def _piecewise(z: np.ndarray, at: Sequence[float], to: Sequence[float]) -> np.ndarray:
@@ -219,7 +224,7 @@ class RecalibratedLaw(RealLaw):
 
     def cdf(self, y: Numbers) -> Vector:
         """P(Y_n <= y_n)."""
-        return self.cdf_pair(y)[1]
+        return np.asarray(ndtr(self.pit_map.forward(upto_scores(self.law, y))))
 
     def cdf_pair(self, y: Numbers) -> tuple[Vector, Vector]:
         """P(Y_n < y_n) and P(Y_n <= y_n)."""
@@ -228,7 +233,7 @@ class RecalibratedLaw(RealLaw):
 
     def sf(self, y: Numbers) -> Vector:
         """P(Y_n > y_n), with all digits far to the right."""
-        return np.asarray(ndtr(-self.pit_map.forward(normal_scores(self.law, y)[:, 1])))
+        return np.asarray(ndtr(-self.pit_map.forward(upto_scores(self.law, y))))
 
     def _central(self, level: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self.pit_map.central(level)
@@ -252,7 +257,7 @@ class RecalibratedLaw(RealLaw):
 
     @cached_property
     def _moments(self) -> tuple[Vector, Vector]:
-        """Mean and sd, by quadrature to about four digits."""
+        """Mean and sd by quadrature, to about four digits; half a percent where it has masses."""
         if self.law.atoms != "none":
             return self._moments_with_masses()
         z, weight = self.pit_map.nodes()
@@ -261,7 +266,7 @@ class RecalibratedLaw(RealLaw):
         return mean, np.sqrt(weight @ (values - mean) ** 2)
 
     def _moments_with_masses(self) -> tuple[Vector, Vector]:
-        r"""E[g(Y)] = g(y_0) + \int g' P(Y > y) dy between quantiles; exact for whole numbers."""
+        r"""E[g(Y)] = g(y_0) + \int g' P(Y > y) dy, by the trapezoidal rule between quantiles."""
         z = self.pit_map.inverse(np.linspace(-_WIDEST, _WIDEST, _JUMPING_PIECES + 1))
         values = np.stack([self._at_score(float(one)) for one in z])
         after = np.stack([self.sf(one) for one in values[:-1]])
@@ -292,9 +297,9 @@ class RecalibratedLaw(RealLaw):
         # Brackets are quantiles of one level for many rows, which laws have in closed form.
         for floor in np.unique(np.floor(scores)):
             here = np.floor(scores) == floor
-            law = self._rows(rows[here])
-            ends = law._at_score(float(floor)), law._at_score(float(floor) + 1.0)
-            out[here] = law._between(scores[here], *ends)
+            ends = self._at_score(float(floor)), self._at_score(float(floor) + 1.0)
+            law, each = self._rows(rows[here]), (end[rows[here]] for end in ends)
+            out[here] = law._between(scores[here], *each)
         return out.reshape(n, len(self))
 
     def _at_score(self, z: float) -> Vector:
@@ -311,6 +316,6 @@ class RecalibratedLaw(RealLaw):
 
     def _between(self, z: Vector, low: Vector, high: Vector) -> Vector:
         def score(y: Numbers) -> Vector:
-            return normal_scores(self.law, y)[:, 1]
+            return upto_scores(self.law, y)
 
         return np.where(score(low) >= z, low, bisected(score, z, low, high))
