@@ -64,7 +64,7 @@ def runs_of(backbone: str, seeds: int, train: Data, valid: Data) -> dict[str, An
     starts = []
     for seed in range(seeds):
         net_key, task_key = jax.random.split(jax.random.key(seed))
-        net = paper_backbone(backbone, train.x.shape[-1], net_key)
+        net = paper_backbone(backbone, train.x.shape[-1], net_key, gpu_kernel=True)
         starts.append(
             build(net, TASKS, features=PAPER_WIDTH, belief="none", key=task_key, cov_floor=1e-4)
         )

@@ -35,14 +35,14 @@ from scrollmt.heads import AbstractHead
 from scrollmt.laws import GaussianLaw
 from scrollmt.model import Model
 from scrollmt.objective import Data
-from scrollmt.paper import published
+from scrollmt.paper.arena.jobs import environment, execute, make_job
 from scrollmt.paper.arms import ARMS, Arm, register
 from scrollmt.paper.arms.base import STATE, map_runs, root_mean_square
 from scrollmt.paper.arms.weighted import PENALTY_BESIDE_MEANS, Spread, cross_entropy, summed_nll
-from scrollmt.paper.jobs import environment, execute, make_job
-from scrollmt.paper.probes import equivariance
+from scrollmt.paper.data import published
 from scrollmt.paper.protocol import PROTOCOL, Protocol
-from scrollmt.paper.tables import select
+from scrollmt.paper.studies.probes import equivariance
+from scrollmt.paper.tables.selection import select
 
 Record = dict[str, Any]
 SEEDS = PROTOCOL.seeds[:4]

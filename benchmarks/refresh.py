@@ -18,11 +18,11 @@ import pandas as pd
 import typer
 
 from scrollmt.cli.reproducing import main_jobs
-from scrollmt.paper import archive
-from scrollmt.paper.arena import compute
-from scrollmt.paper.probes.default import NAME
+from scrollmt.paper.arena import archive
+from scrollmt.paper.arena.records import Records
+from scrollmt.paper.arena.sweep import compute
 from scrollmt.paper.protocol import PROTOCOL
-from scrollmt.paper.records import Records
+from scrollmt.paper.studies.probes.default import NAME
 
 COMMITTED = Path(__file__).resolve().parents[1] / "docs" / "results" / "records"
 DATABASE = Path(tempfile.gettempdir()) / "scrollmt-default.sqlite"

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from scrollmt.backbone import PAPER_BACKBONES
-from scrollmt.paper import published
-from scrollmt.paper.probes import cost
-from scrollmt.paper.published import METRICS
+from scrollmt.paper.data import published
+from scrollmt.paper.data.published import METRICS
+from scrollmt.paper.studies.probes import cost
 
 SEEDS = tuple(range(5, 15))
 FULL = published.table("full").set_index(["corpus", "arm"])

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from scrollmt.paper.jobs import Job, Outcome
+from scrollmt.paper.arena.jobs import Job, Outcome
 
 SEEDS = (0, 1, 2)
 

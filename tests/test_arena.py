@@ -15,14 +15,14 @@ import pandas as pd
 import pytest
 from distributed import LocalCluster
 
-from scrollmt.paper.archive import load
-from scrollmt.paper.arena import Summary, compute, plan, time_left
+from scrollmt.paper.arena.archive import load
+from scrollmt.paper.arena.engines import JobsFailed
+from scrollmt.paper.arena.jobs import Job, make_job
+from scrollmt.paper.arena.records import Records
+from scrollmt.paper.arena.sources import SOURCES
+from scrollmt.paper.arena.sweep import Summary, compute, plan, time_left
 from scrollmt.paper.arms import ARMS
-from scrollmt.paper.engines import JobsFailed
-from scrollmt.paper.jobs import Job, make_job
 from scrollmt.paper.protocol import PROTOCOL
-from scrollmt.paper.records import Records
-from scrollmt.paper.sources import SOURCES
 from sweeps import alive, calls, execute, processes, sweep, wait_for
 
 
@@ -53,7 +53,7 @@ def test_only_what_is_missing_is_computed(tmp_path: Path) -> None:
 def test_jobs_that_take_times_run_last_and_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scrollmt.paper.arena.ALONE", {"arm0", "arm1"})
+    monkeypatch.setattr("scrollmt.paper.arena.sweep.ALONE", {"arm0", "arm1"})
     jobs = sweep(tmp_path / "diary", 4)
     with Records(tmp_path / "records.sqlite") as records:
         computed(jobs, records, engine="processes", workers=2)
@@ -141,8 +141,8 @@ from pathlib import Path
 
 if __name__ == "__main__":
     from sweeps import execute, sweep
-    from scrollmt.paper.arena import compute
-    from scrollmt.paper.records import Records
+    from scrollmt.paper.arena.sweep import compute
+    from scrollmt.paper.arena.records import Records
 
     with Records(sys.argv[1]) as records:
         compute(sweep(Path(sys.argv[2]), 8, arm3="waits", arm5="waits"), records,
@@ -229,7 +229,7 @@ OUTSIDE = """
 import numpy as np
 from scrollmt import Gaussian
 from scrollmt.paper.arms import Forecasts, OwnArm, register
-from scrollmt.paper.sources import Source, register_corpus
+from scrollmt.paper.arena.sources import Source, register_corpus
 from scrollmt.laws import GaussianLaw
 
 def tasks():

@@ -21,7 +21,9 @@ from scrollmt.heads import AbstractHead, Categorical, Gaussian, Ordinal
 from scrollmt.laws import moment_matched
 from scrollmt.model import Model, Task
 from scrollmt.objective import Data
-from scrollmt.paper import jobs, scoring
+from scrollmt.paper.arena import scoring, training
+from scrollmt.paper.arena.jobs import execute, make_job
+from scrollmt.paper.arena.problems import problem
 from scrollmt.paper.arms import ARMS, Arm, get_arm, questions, register
 from scrollmt.paper.arms.base import STATE, one_run, penalised
 from scrollmt.paper.arms.composition import FROZEN_PRECISIONS, start_frozen, without_precisions
@@ -37,7 +39,6 @@ from scrollmt.paper.arms.weighted import (
     summed_nll,
     weighted_sum,
 )
-from scrollmt.paper.jobs import execute, make_job
 from tiny_jobs import (
     FIRST,
     PROTOCOL,
@@ -218,7 +219,7 @@ def test_an_arm_of_ones_own_is_known_and_runs(mine: Arm) -> None:
     # A setting may take the place of a number of the protocol.
     assert json.loads(still["setting"]) == {"learning_rate": 1e-9}
     # Members that are where they started and were never mixed with those that moved.
-    labels = jobs.problem("ou", PROTOCOL).part(jobs.problem("ou", PROTOCOL).split(FIRST).test, 1.0)
+    labels = problem("ou", PROTOCOL).part(problem("ou", PROTOCOL).split(FIRST).test, 1.0)
     assert still["residual_var"] == pytest.approx(np.var(labels[1][STATE]), rel=0.2)
 
 
@@ -496,7 +497,7 @@ def test_an_ensemble_is_the_moments_and_the_mean_probabilities_of_its_members(
         scored.append((laws, y))
         return columns(laws, y)
 
-    monkeypatch.setattr(jobs, "moment_matched", watched_mix)
+    monkeypatch.setattr(training, "moment_matched", watched_mix)
     monkeypatch.setattr(scoring, "test_columns", watched_columns)
     with quick_compiler():
         found = execute(tiny_job("scroll-diag-ens5"))

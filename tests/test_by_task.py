@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scrollmt.paper.by_task import score_table
+from scrollmt.paper.tables.by_task import score_table
 
 
 def records() -> pd.DataFrame:

@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 
 from commands import refused
 from scrollmt.cli import app
-from scrollmt.paper import archive, published
+from scrollmt.paper.arena import archive
+from scrollmt.paper.data import published
 
 RUN = CliRunner()
 SMALL = [

@@ -22,11 +22,11 @@ import dask
 import psutil
 import pytest
 
-from scrollmt.paper.arena import compute
-from scrollmt.paper.cluster import PACKAGES, SchedulerLost
-from scrollmt.paper.engines import run
-from scrollmt.paper.jobs import Job, Outcome
-from scrollmt.paper.records import Records
+from scrollmt.paper.arena.cluster import PACKAGES, SchedulerLost
+from scrollmt.paper.arena.engines import run
+from scrollmt.paper.arena.jobs import Job, Outcome
+from scrollmt.paper.arena.records import Records
+from scrollmt.paper.arena.sweep import compute
 from sweeps import calls, execute, sweep, wait_for
 
 pytestmark = pytest.mark.cluster

@@ -94,8 +94,8 @@ def known_targets() -> set[str]:
 @pytest.fixture
 def registries() -> Iterator[None]:
     """What a page registers is forgotten after it."""
+    from scrollmt.paper.arena.sources import SOURCES
     from scrollmt.paper.arms import ARMS
-    from scrollmt.paper.problems import SOURCES
 
     before = [(registry, dict(registry)) for registry in (ARMS, SOURCES)]
     yield

@@ -12,8 +12,8 @@ import dask
 import pytest
 from distributed import Client, LocalCluster
 
-from scrollmt.paper.engines import JobsFailed, run
-from scrollmt.paper.jobs import Job
+from scrollmt.paper.arena.engines import JobsFailed, run
+from scrollmt.paper.arena.jobs import Job
 from sweeps import alive, calls, execute, processes, sweep, wait_for
 
 

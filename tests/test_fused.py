@@ -1,5 +1,7 @@
 """The GPU kernel's own steps, interpreted, against the formula; and that CUDA gets the kernel."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 
 import jax
@@ -8,7 +10,7 @@ import numpy as np
 import pytest
 
 from scrollmt._fitting import fused
-from scrollmt.backbone import ACTIVATIONS, LAYER_NORM_EPS, Dense, layer_norm
+from scrollmt.backbone import ACTIVATIONS, LAYER_NORM_EPS, layer_norm, paper_backbone
 
 WIDTH = 50
 
@@ -122,8 +124,34 @@ def test_it_is_used_where_one_gpu_is_there_and_the_rows_suit(
         wide = x.astype(jnp.float64)
         assert not fused.supports(wide, linear, nothing, roots)
     # A layer whose readings come that way gives what its columns give.
-    net = Dense(3, (WIDTH,), activation="tanh", bias=False, norm=True, key=jax.random.key(0))
+    net = paper_backbone("tanh+ln", 3, jax.random.key(0), gpu_kernel=True)
     want = net.columns(x).read(linear, nothing, roots)
     for got, expected in zip(net.read(x, linear, nothing, roots), want, strict=True):
         assert got.shape == expected.shape
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+
+
+# The paper's thin layers with point heads are what the kernel takes, on a device said to be CUDA.
+PLAIN_FIT = """
+import sys
+
+import jax
+import numpy as np
+
+from scrollmt import Event, Forecaster, Gaussian
+
+jax.default_backend = lambda: "gpu"
+X = np.random.default_rng(0).normal(size=(60, 2))
+Y = {"a": X[:, 0], "b": (X[:, 1] > 0).astype(int)}
+tasks = {"a": Gaussian(), "b": Event()}
+Forecaster(tasks, preset="paper", backbone="tanh", belief="none", steps=2).fit(X, Y)
+experimental = ("scrollmt._fitting.fused", "jax.experimental.pallas")
+found = [name for name in sys.modules if name.startswith(experimental)]
+assert not found, found
+"""
+
+
+@pytest.mark.slow
+def test_a_plain_fit_loads_no_kernel() -> None:
+    done = subprocess.run([sys.executable, "-c", PLAIN_FIT], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -38,7 +38,7 @@ from scrollmt.laws import EventLaw, GaussianLaw
 from scrollmt.laws.joint import Laws
 from scrollmt.model import Model, Task, build, rescale_task
 from scrollmt.objective import Data, composed, data_terms, validation_nll
-from scrollmt.paper.probes import joint as probe
+from scrollmt.paper.studies.probes import joint as probe
 from scrollmt.scores import nll
 from scrollmt.windows.answers import Forecast
 from small import SHORT, TINY, numbers

@@ -7,15 +7,17 @@ import pandas as pd
 import pytest
 
 from printed import as_printed
-from scrollmt.paper import ledger, published
-from scrollmt.paper.contradictions import (
+from scrollmt.paper.data import published
+from scrollmt.paper.studies import findings
+from scrollmt.paper.tables import ledger
+from scrollmt.paper.tables.contradictions import (
     CONTRADICTIONS,
     by_error,
     by_size,
     by_verdict,
     nearer,
 )
-from scrollmt.paper.verdicts import Finding, Verdict
+from scrollmt.paper.tables.verdicts import Finding, Verdict
 
 CLAIMS = published.claims()["id"]
 
@@ -29,7 +31,7 @@ def finding(
 
 @pytest.fixture(scope="module")
 def table() -> pd.DataFrame:
-    return ledger.ledger(as_printed())
+    return ledger.tabulated(findings(as_printed()))
 
 
 def test_every_claim_has_one_row(table: pd.DataFrame) -> None:
@@ -59,7 +61,7 @@ def test_counts_add_up(table: pd.DataFrame) -> None:
 def test_a_row_that_differs_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     apart = finding(1.0, verdict="differs", id="C001")
     assert ledger.NO_REASON in ledger.tabulated([apart])["note"].item()
-    monkeypatch.setattr(ledger, "reasons", lambda: {"C001": "The draw was lucky."})
+    monkeypatch.setattr(published, "reasons", lambda: {"C001": "The draw was lucky."})
     told = ledger.tabulated([apart, finding(1.0, id="C002")])["note"]
     assert told[0] == "a note. The draw was lucky."
     assert told[1] == "a note"
@@ -67,7 +69,7 @@ def test_a_row_that_differs_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_reasons_are_of_claims() -> None:
-    given = ledger.reasons()
+    given = published.reasons()
     assert set(given) <= set(CLAIMS)
     assert all(text.strip() == text and text for text in given.values())
 
@@ -75,7 +77,7 @@ def test_reasons_are_of_claims() -> None:
 def test_the_ledger_is_written_as_a_page_and_as_a_table(
     table: pd.DataFrame, tmp_path: Path
 ) -> None:
-    page, file = ledger.write(tmp_path, as_printed(), command="scrollmt reproduce ledger")
+    page, file = ledger.write(tmp_path, findings(as_printed()), command="scrollmt reproduce ledger")
     assert (page.name, file.name) == ("ledger.md", "ledger.csv")
     again = pd.read_csv(file, keep_default_na=False, dtype=str)
     pd.testing.assert_frame_equal(again, table.astype(str), check_dtype=False)
@@ -93,12 +95,13 @@ def test_the_ledger_is_written_as_a_page_and_as_a_table(
 
 
 def test_one_study_is_written_under_its_own_name(tmp_path: Path) -> None:
-    page, file = ledger.write(tmp_path, as_printed(), study="family-choice")
+    found = findings(as_printed(), "family-choice")
+    page, file = ledger.write(tmp_path, found, name="family-choice")
     assert (page.name, file.name) == ("family-choice.md", "family-choice.csv")
     assert set(pd.read_csv(file)["study"]) == {"family-choice"}
     assert "Written by" not in page.read_text()
     with pytest.raises(ValueError, match="unknown study 'nothing'"):
-        ledger.write(tmp_path, as_printed(), study="nothing")
+        findings(as_printed(), "nothing")
 
 
 # Sides

@@ -16,15 +16,15 @@ from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 from scrollmt import Count, Event, Gaussian, Ordinal
 from scrollmt.heads import AbstractHead
 from scrollmt.laws import CountLaw, EventLaw, GaussianLaw, OrdinalLaw
-from scrollmt.paper import archive
-from scrollmt.paper.arena import compute
+from scrollmt.paper.arena import archive
+from scrollmt.paper.arena.jobs import execute, make_job
+from scrollmt.paper.arena.problems import problem
+from scrollmt.paper.arena.records import Records
+from scrollmt.paper.arena.sources import SOURCES, Asked, Source, register_corpus
+from scrollmt.paper.arena.sweep import compute
 from scrollmt.paper.arms import ARMS, Fold, Forecasts, OwnArm, register
-from scrollmt.paper.by_task import score_table
-from scrollmt.paper.jobs import execute, make_job
-from scrollmt.paper.problems import problem
 from scrollmt.paper.protocol import Protocol
-from scrollmt.paper.records import Records
-from scrollmt.paper.sources import SOURCES, Asked, Source, register_corpus
+from scrollmt.paper.tables.by_task import score_table
 from tiny_jobs import quick_compiler
 
 PROTOCOL = Protocol(seeds=(1, 2), steps=40, eval_every=20, corpus_windows=200)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scrollmt.paper import figures
+from scrollmt.paper.tables import figures
 
 LEADS = [0.1, 0.5, 2.0]
 
@@ -67,10 +67,11 @@ def test_data_files_are_read_as_they_were_written(tmp_path: Path, ou: figures.Co
 def test_each_figure_comes_as_data_svg_and_pdf(
     tmp_path: Path, ou: figures.Columns, lorenz: figures.Columns, cloud: figures.Columns
 ) -> None:
-    paths = figures.draw(tmp_path / "a", ou=ou, lorenz=lorenz, cloud=cloud)
+    columns = {figures.OU: ou, figures.LORENZ: lorenz, figures.CLOUD: cloud}
+    paths = figures.draw(tmp_path / "a", columns)
     names = (figures.OU, figures.LORENZ, figures.CLOUD)
     assert [p.name for p in paths] == [f"{n}.{e}" for n in names for e in ("dat", "svg", "pdf")]
-    again = figures.draw(tmp_path / "b", ou=ou, lorenz=lorenz, cloud=cloud)
+    again = figures.draw(tmp_path / "b", columns)
     for first, second in zip(paths, again, strict=True):
         assert first.read_bytes() == second.read_bytes(), first.name
     svg = (tmp_path / "a" / "perstate_lorenz.svg").read_text()
@@ -110,7 +111,7 @@ def test_what_latex_cannot_read_is_refused(columns: Any, message: str, tmp_path:
 
 def test_missing_columns_and_other_shapes_are_named(tmp_path: Path, ou: figures.Columns) -> None:
     with pytest.raises(ValueError, match=r"lacks the columns \['sd_p10', 'sd_p90'\]"):
-        figures.draw(tmp_path, lorenz=ou)
+        figures.draw(tmp_path, {figures.LORENZ: ou})
     with pytest.raises(ValueError, match=r"\(3,\), need \(seeds, 3\)"):
         figures.over_leads(LEADS, [1.0, 2.0, 3.0], [1.0, 2.0, 3.0])
     with pytest.raises(ValueError, match=r"'diag' has shape \(2,\), true_var has \(3,\)"):

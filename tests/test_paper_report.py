@@ -8,7 +8,11 @@ import pandas as pd
 import pytest
 
 import browser
-from scrollmt.paper import archive, ledger, published, report, tables
+from scrollmt.paper.arena import archive
+from scrollmt.paper.data import published
+from scrollmt.paper.studies import findings
+from scrollmt.paper.tables import ledger, report
+from scrollmt.paper.tables.comparison import TITLES
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
@@ -23,14 +27,14 @@ def frame() -> pd.DataFrame:
 def written(frame: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
     arrays = archive.load_arrays(RESULTS / "records")
-    report.write(folder, frame, command="scrollmt reproduce report", arrays=arrays)
+    report.write(folder, frame, findings(frame), arrays, command="scrollmt reproduce report")
     return folder
 
 
 def test_the_committed_ledger_is_what_the_committed_records_say(
     frame: pd.DataFrame, tmp_path: Path
 ) -> None:
-    ledger.write(tmp_path, frame)
+    ledger.write(tmp_path, findings(frame))
     ours, committed = (
         pd.read_csv(folder / "ledger.csv", dtype=str).set_index("id")
         for folder in (tmp_path, RESULTS)
@@ -94,7 +98,7 @@ def test_every_arm_and_corpus_is_explained_and_ours_comes_first(
     assert list(words) == ["scrollmt (default)", *published.arms()]
     assert all(said.endswith(".") and len(said) > 30 for said in words.values())
     assert "belief about its last-layer weights" in words["scroll-diag"]
-    for title in tables.TITLES.values():
+    for title in TITLES.values():
         assert f"<dt>{title}</dt>" in compared
     rows = re.findall(r'<th scope="row">([^<]+)</th>', nll)
     assert rows == [arm for arm in words if arm not in published.NOT_IN_BODY]

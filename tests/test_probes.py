@@ -13,14 +13,15 @@ import pytest
 from scipy.special import log_softmax
 
 from scrollmt.backbone import PAPER_WIDTH
+from scrollmt.paper.arena.jobs import execute, make_job
+from scrollmt.paper.arena.problems import Problem, problem
+from scrollmt.paper.arena.runs import frame_of, runs_of
+from scrollmt.paper.arena.sources import SOURCES, Asked
+from scrollmt.paper.arms import event_bias
 from scrollmt.paper.arms.composition import FROZEN_PRECISIONS
-from scrollmt.paper.jobs import execute, make_job
-from scrollmt.paper.probes import ce_bias, corpus, coupling, equivariance, joint, precision
-from scrollmt.paper.problems import Problem, problem
 from scrollmt.paper.protocol import PROTOCOL, Protocol
-from scrollmt.paper.runs import frame_of, runs_of
-from scrollmt.paper.sources import SOURCES, Asked
 from scrollmt.paper.studies import get_study
+from scrollmt.paper.studies.probes import corpus, coupling, equivariance, joint, precision
 
 SMALL = replace(PROTOCOL, steps=20, corpus_windows=260, seeds=(5, 6), truth_members=10)
 
@@ -80,7 +81,7 @@ def test_bands_follow_from_the_state() -> None:
 
 
 def test_the_bias_shifts_one_class() -> None:
-    head = ce_bias.BiasedEvent()
+    head = event_bias.BiasedEvent()
     lines = np.random.default_rng(0).normal(size=(6, 2)).astype(np.float32)
     y = np.array([0, 1, 1, 0, 1, 0])
     want = log_softmax(lines + np.array([0.0, 0.7]), axis=-1)
@@ -99,7 +100,7 @@ def test_the_bias_shifts_one_class() -> None:
 
 def test_a_bias_repairs_the_event_head() -> None:
     protocol = replace(SMALL, steps=300, corpus_windows=1000, seeds=(5,))
-    found = recorded("ou", ce_bias.NAME, "tanh", protocol).iloc[0]
+    found = recorded("ou", event_bias.NAME, "tanh", protocol).iloc[0]
     event = problem("ou", protocol).Y["event"]
     assert found["evt_acc_pct"] > 100 * np.mean(event == 0) + 3.0
 

@@ -9,8 +9,8 @@ import pytest
 
 from scrollmt.backbone import PAPER_BACKBONES
 from scrollmt.corpora import lorenz63, ou, pm25
-from scrollmt.paper import problems
-from scrollmt.paper.problems import Changes, problem, read_id, true_var
+from scrollmt.paper.arena import problems
+from scrollmt.paper.arena.problems import Changes, problem, read_id, true_var
 from scrollmt.paper.protocol import LEADS, ORIGINS, PROTOCOL, TARGET_SCALES, Protocol
 from scrollmt.presets import PAPER
 from scrollmt.splits import chronological_split, random_split, rolling_origins

@@ -18,12 +18,12 @@ import pandas as pd
 import pytest
 
 from media import grow, read_only, small_disk
-from scrollmt.paper import archive
-from scrollmt.paper.archive import ArrayKey, DamagedRecords, load, load_arrays, load_jobs
-from scrollmt.paper.arena import compute
-from scrollmt.paper.jobs import Job, Outcome
-from scrollmt.paper.records import Records
-from scrollmt.paper.runs import checksum
+from scrollmt.paper.arena import archive
+from scrollmt.paper.arena.archive import ArrayKey, DamagedRecords, load, load_arrays, load_jobs
+from scrollmt.paper.arena.jobs import Job, Outcome
+from scrollmt.paper.arena.records import Records
+from scrollmt.paper.arena.runs import checksum
+from scrollmt.paper.arena.sweep import compute
 from sweeps import SEEDS, execute, sweep
 
 JOB = Job("ou", "scroll-diag", "tanh", SEEDS, '{"steps": 100}')
@@ -116,7 +116,7 @@ def test_what_is_not_whole_is_not_recorded(path: Path, bad: Outcome, words: str)
 
 LIMITED = """
 import resource, sys
-from scrollmt.paper.records import Records
+from scrollmt.paper.arena.records import Records
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
 try:
@@ -301,7 +301,7 @@ KILLS = """
 import os, random, signal, sys, time
 sys.path.insert(0, sys.argv[2])
 from sweeps import execute, sweep
-from scrollmt.paper.records import Records
+from scrollmt.paper.arena.records import Records
 from pathlib import Path
 
 path, rng = Path(sys.argv[1]), random.Random(0)

@@ -9,7 +9,7 @@ from helpers import H, draw_belief, small_model
 from scrollmt.heads import Censored
 from scrollmt.laws import EventLaw, GaussianLaw, Law, OrdinalLaw
 from scrollmt.model import Model, Task
-from scrollmt.paper import scoring
+from scrollmt.paper.arena import scoring
 from scrollmt.paper.arms.weighted import Spread
 
 N = 50

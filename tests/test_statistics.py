@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from scrollmt.paper.statistics import between_groups, estimate, geometric, marks, p_worse
+from scrollmt.paper.tables.statistics import between_groups, estimate, geometric, marks, p_worse
 
 RNG = np.random.default_rng(0)
 BEST = RNG.normal(2.0, 0.1, size=10)

@@ -9,26 +9,25 @@ import pandas as pd
 import pytest
 
 from printed import SEEDS, as_printed, on_all_backbones, run
-from scrollmt.paper import published
+from scrollmt.paper.arena.problems import read_id
 from scrollmt.paper.arms.composition import FROZEN_PRECISIONS
-from scrollmt.paper.probes import corpus, coupling, equivariance, precision
-from scrollmt.paper.problems import read_id
+from scrollmt.paper.data import published
+from scrollmt.paper.data.published import CORPORA
 from scrollmt.paper.protocol import PROTOCOL
-from scrollmt.paper.published import CORPORA
-from scrollmt.paper.statistics import Estimate
 from scrollmt.paper.studies import STUDIES, get_study
-from scrollmt.paper.studies.base import sweep, unique
+from scrollmt.paper.studies.base import Study, sweep, unique
 from scrollmt.paper.studies.evidence import (
     Evidence,
     Measured,
     NotRecorded,
-    answered,
     extent,
     largest,
     less,
     spread,
 )
-from scrollmt.paper.verdicts import Finding
+from scrollmt.paper.studies.probes import corpus, coupling, equivariance, precision
+from scrollmt.paper.tables.statistics import Estimate
+from scrollmt.paper.tables.verdicts import Finding
 
 NOTHING = pd.DataFrame()
 
@@ -77,7 +76,7 @@ def test_without_records_claims_about_runs_cannot_be_checked(
 
 def test_a_claim_of_another_study_is_refused() -> None:
     with pytest.raises(ValueError, match="C001"):
-        answered("theory", {"C001": lambda e: 0.0})
+        Study("theory", "", [], {"C001": lambda e: 0.0})
 
 
 def test_every_study_declares_what_can_be_run() -> None:
@@ -187,7 +186,8 @@ def test_a_failed_run_is_an_extreme_and_stays_seen() -> None:
 
 def test_what_a_claim_also_asks_for_decides() -> None:
     number = {"C109": lambda e: Measured(0.795, provided=False)}
-    assert answered("kernel-recovery", number)(NOTHING)[0].verdict == "differs"
+    study = Study("kernel-recovery", "", [], number)
+    assert study.findings(NOTHING)[0].verdict == "differs"
 
 
 # The paper's own numbers

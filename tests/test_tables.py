@@ -10,19 +10,12 @@ import pandas as pd
 import pytest
 
 from printed import times_as_printed
-from scrollmt.paper import published
-from scrollmt.paper.layout import Cell, Column, Row, Table
-from scrollmt.paper.probes import cost
-from scrollmt.paper.published import CORPORA, METRICS, NLLS
-from scrollmt.paper.tables import (
-    arm_seconds,
-    compare_cells,
-    full_table,
-    lean,
-    main_table,
-    select,
-    together,
-)
+from scrollmt.paper.data import published
+from scrollmt.paper.data.published import CORPORA, METRICS, NLLS
+from scrollmt.paper.studies.probes import cost
+from scrollmt.paper.tables.comparison import compare_cells, full_table, main_table
+from scrollmt.paper.tables.layout import Cell, Column, Row, Table
+from scrollmt.paper.tables.selection import arm_seconds, drop_unselected, select, together
 
 BACKBONES = ("relu", "tanh+ln")
 SEEDS = (5, 6, 7, 8)
@@ -58,13 +51,13 @@ RECORDS = records()
 # Draws
 
 
-def test_a_lean_frame_keeps_what_any_criterion_selects() -> None:
+def test_what_some_criterion_selects_is_not_dropped() -> None:
     settings = json.dumps({"event_weight": 30.0})
     worse = RECORDS.assign(setting=settings, valid_nats=9.0, valid_mixed=9.0)
     tried = pd.concat([RECORDS, worse[worse["arm"].isin(published.GRIDS)]])
     further = tried[tried["corpus"] == "ou"].assign(corpus="ou~1")
     frame = pd.concat([tried, further], ignore_index=True)
-    short = lean(frame)
+    short = drop_unselected(frame)
     gone = frame.drop(short.index)
     assert set(gone["corpus"]) == {"ou~1"}
     assert set(gone["arm"]) == {*published.GRIDS}

@@ -6,9 +6,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scrollmt.paper import published
-from scrollmt.paper.published import BETTER, CHECKS, CORPORA, METRICS, NLLS, Claim, claim, claims
-from scrollmt.paper.verdicts import OWN_CLAIM, cells, column_of, judge, ordered, target
+from scrollmt.paper.data import published
+from scrollmt.paper.data.published import (
+    BETTER,
+    CHECKS,
+    CORPORA,
+    METRICS,
+    NLLS,
+    Claim,
+    claim,
+    claims,
+)
+from scrollmt.paper.tables.verdicts import OWN_CLAIM, cells, column_of, judge, ordered, target
 
 FULL = published.table("full").set_index(["corpus", "arm"])
 ALPHA = published.table("alpha").set_index(["corpus", "arm"])

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import jax
 
+from scrollmt.paper.arena.jobs import Job, Outcome, execute, make_job
 from scrollmt.paper.arms import ARMS
 from scrollmt.paper.arms.base import ArmT
-from scrollmt.paper.jobs import Job, Outcome, execute, make_job
 from scrollmt.paper.protocol import Protocol
 
 PROTOCOL = Protocol(corpus_windows=200, steps=20, eval_every=5, patience=3)

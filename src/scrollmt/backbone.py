@@ -278,6 +278,7 @@ class Dense(eqx.Module):
     activation: str = eqx.field(static=True)
     norm: bool = eqx.field(static=True)
     skip: bool = eqx.field(static=True, default=False)
+    gpu_kernel: bool = eqx.field(static=True, default=False)
 
     def __init__(
         self,
@@ -290,6 +291,7 @@ class Dense(eqx.Module):
         key: PRNGKeyArray,
         uniform: bool = False,
         skip: bool = False,
+        gpu_kernel: bool = False,
     ):
         if activation not in ACTIVATIONS:
             raise ValueError(f"unknown activation {activation!r}; choose from {list(ACTIVATIONS)}")
@@ -310,6 +312,7 @@ class Dense(eqx.Module):
         self.activation = activation
         self.norm = norm
         self.skip = skip
+        self.gpu_kernel = gpu_kernel
 
     def __call__(self, x: Float[Array, " D"]) -> Float[Array, " H"]:
         z = x
@@ -333,8 +336,8 @@ class Dense(eqx.Module):
     ) -> tuple[Float[Array, "L N"], Float[Array, "S N"], Float[Array, "G N"]]:
         """What `Columns.read` gives for these windows; on a GPU, where it can, as one kernel."""
         thin = len(self.weights) == 1 and self.biases is None and not self.skip
-        if thin and jax.default_backend() == "gpu":
-            # The kernel is written in an experimental part of JAX, which no CPU has to load.
+        if self.gpu_kernel and thin and jax.default_backend() == "gpu":
+            # The kernel uses an experimental part of JAX, which is loaded only where asked for.
             from scrollmt._fitting import fused
 
             if fused.supports(x, linear, square, roots):
@@ -358,8 +361,18 @@ class Dense(eqx.Module):
         return Columns(jnp.concatenate([top, x.T]), norm=False)
 
 
-def paper_backbone(name: str, in_size: int, key: PRNGKeyArray, *, uniform: bool = False) -> Dense:
-    """One of the paper's four: `relu`, `relu+ln`, `tanh`, `tanh+ln`."""
+def paper_backbone(
+    name: str,
+    in_size: int,
+    key: PRNGKeyArray,
+    *,
+    uniform: bool = False,
+    gpu_kernel: bool = False,
+) -> Dense:
+    """One of the paper's four: `relu`, `relu+ln`, `tanh`, `tanh+ln`.
+
+    With `gpu_kernel`, features of point heads are read by an experimental kernel on a CUDA device.
+    """
     if name not in PAPER_BACKBONES:
         raise ValueError(f"unknown paper backbone {name!r}; choose from {list(PAPER_BACKBONES)}")
     activation, _, norm = name.partition("+")
@@ -371,4 +384,5 @@ def paper_backbone(name: str, in_size: int, key: PRNGKeyArray, *, uniform: bool 
         norm=norm == "ln",
         key=key,
         uniform=uniform,
+        gpu_kernel=gpu_kernel,
     )

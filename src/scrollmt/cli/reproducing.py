@@ -12,17 +12,17 @@ import pandas as pd
 from scrollmt._io import atomic
 from scrollmt.backbone import PAPER_BACKBONES
 from scrollmt.cli.shell import Problem, emit, say, show
-from scrollmt.paper import archive, ledger, main_page, published, report
-from scrollmt.paper.arena import compute
+from scrollmt.paper.arena import archive, compute
+from scrollmt.paper.arena.jobs import Job, make_job
+from scrollmt.paper.arena.probes import ALONE, DEFAULT, ORACLE, PREFIX
+from scrollmt.paper.arena.records import Records
 from scrollmt.paper.arms import get_arm
-from scrollmt.paper.jobs import Job, make_job
-from scrollmt.paper.probes import default, oracle
-from scrollmt.paper.probes.registry import ALONE
+from scrollmt.paper.data import published
 from scrollmt.paper.protocol import PROTOCOL, Protocol, draws_of
-from scrollmt.paper.records import Records
-from scrollmt.paper.studies import STUDIES
+from scrollmt.paper.studies import STUDIES, findings
 from scrollmt.paper.studies.base import sweep, unique
-from scrollmt.paper.tables import lean
+from scrollmt.paper.tables import ledger, main_page, report
+from scrollmt.paper.tables.selection import drop_unselected
 
 MAIN = "main"
 MAIN_STUDIES = (
@@ -33,7 +33,7 @@ MAIN_STUDIES = (
     "laplace-paired",
     "cost",
 )
-# How many further draws the true law is asked about, to tell how lucky those trained on are.
+# How many further draws the true law is scored on, for the offset of the draws trained on.
 ORACLE_DRAWS = {"ou": 12, "lorenz63": 6}
 PAGES = ("ledger", "report")
 FITS_A_PROBE = 50
@@ -58,19 +58,19 @@ def main_jobs(
     arms: list[str] | None = None,
     backbones: list[str] | None = None,
 ) -> list[Job]:
-    """The big comparison: all arms on all corpora, the default preset, and the draws' luck."""
+    """The big comparison: all arms on all corpora, the default preset, the true law on draws."""
     chosen = corpora or [*published.CORPORA]
     names = arms or published.arms()
     jobs = sweep(chosen, names, protocol, backbones or PAPER_BACKBONES)
     if arms is None:
         drawn = [d for c in chosen for d in draws_of(c)]
-        jobs += [make_job(d, default.NAME, "portfolio", protocol) for d in drawn]
+        jobs += [make_job(d, DEFAULT, "portfolio", protocol) for d in drawn]
         for corpus, draws in ORACLE_DRAWS.items():
             if corpus in chosen:
                 ids = [corpus, *(f"{corpus}~{k}" for k in range(1, draws + 1))]
-                jobs += [make_job(c, oracle.NAME, "none", protocol) for c in ids]
+                jobs += [make_job(c, ORACLE, "none", protocol) for c in ids]
         for name in MAIN_STUDIES:
-            probes = [j for j in STUDIES[name].jobs(protocol) if j.arm.startswith("probe-")]
+            probes = [j for j in STUDIES[name].jobs(protocol) if j.arm.startswith(PREFIX)]
             # Times are taken by `reproduce cost`: they want a machine that does nothing else.
             jobs += [job for job in probes if job.corpus in chosen and job.arm not in ALONE]
     return unique(jobs)
@@ -119,7 +119,7 @@ def studies(*, as_json: bool) -> None:
 
 def _runs(job: Job) -> int:
     """How many fits a job is: seeds times members times settings."""
-    if job.arm.startswith("probe-"):
+    if job.arm.startswith(PREFIX):
         return len(job.seeds)
     arm = get_arm(job.arm)
     return len(job.seeds) * arm.members * len(arm.settings)
@@ -127,7 +127,7 @@ def _runs(job: Job) -> int:
 
 def _weight(job: Job) -> float:
     """About how long a job takes: its fits, of which a probe has many."""
-    return _runs(job) * (FITS_A_PROBE if job.arm.startswith("probe-") else 1)
+    return _runs(job) * (FITS_A_PROBE if job.arm.startswith(PREFIX) else 1)
 
 
 def reproduce(
@@ -180,7 +180,9 @@ def reproduce(
             shown = unique([*jobs, *STUDIES["cost"].jobs(protocol)])
             frame, calls = database.frame(shown), [asdict(call) for call in database.calls()]
             if name not in PAGES:
-                database.export(out / "records", shown, arrays=report.is_drawn, rows=lean)
+                database.export(
+                    out / "records", shown, arrays=report.is_drawn, rows=drop_unselected
+                )
                 arrays = archive.load_arrays(out / "records")
     if frame.empty:
         raise Problem(f"no records to write {name!r} from; compute them with `reproduce all` first")
@@ -223,13 +225,15 @@ def _write(
     out: Path,
 ) -> list[Path]:
     command = "scrollmt " + " ".join(sys.argv[1:])
+    asked = MAIN_STUDIES if name == MAIN else (name,) if name in STUDIES else ()
+    found = findings(frame, *asked)
     written: list[Path] = []
     if name in (MAIN, "all"):
-        findings = [f for s in MAIN_STUDIES if s in STUDIES for f in STUDIES[s].findings(frame)]
-        written += main_page.write(out, frame, findings, command=command, calls=calls)
+        about = [f for f in found if f.study in MAIN_STUDIES]
+        written += main_page.write(out, frame, about, command=command, calls=calls)
     if name not in (MAIN, "report"):
-        chosen = None if name in ("all", "ledger") else name
-        written += ledger.write(out, frame, study=chosen, command=command)
+        stem = "ledger" if name == "all" else name
+        written += ledger.write(out, found, name=stem, command=command)
     if name in ("all", "report"):
-        written.append(report.write(out, frame, command=command, arrays=arrays))
+        written.append(report.write(out, frame, found, arrays, command=command))
     return written

@@ -41,7 +41,8 @@ def questions() -> dict[str, AbstractHead]:
 
 def penalised(model: AbstractModel, loss: Array, hyper: Hyper) -> Float[Array, ""]:
     """Every arm's objective carries the same penalty on the backbone's weights."""
-    return loss + hyper["backbone_l2"] * backbone_penalty(model)
+    penalty: Array = hyper["backbone_l2"] * backbone_penalty(model)
+    return loss + penalty
 
 
 def as_built(model: Model, train: Data, setting: Setting) -> Model:
@@ -168,7 +169,7 @@ def name_of(part: Any) -> str:
 
 def module_of(part: Any) -> str:
     """Where a function, or the function of a partial application, was written."""
-    return getattr(part, "func", part).__module__
+    return str(getattr(part, "func", part).__module__)
 
 
 ARMS: dict[str, AbstractArm] = {}

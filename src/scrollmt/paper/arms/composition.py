@@ -35,12 +35,14 @@ def _precisions(model: Model) -> list[Any]:
 def start_frozen(model: Model, train: Data, setting: Setting) -> Model:
     """All prior precisions at the setting's one value."""
     value = jnp.log(jnp.asarray(setting["prior_precision"], dtype=float))
-    return eqx.tree_at(_precisions, model, [value] * len(model.tasks))
+    frozen: Model = eqx.tree_at(_precisions, model, [value] * len(model.tasks))
+    return frozen
 
 
 def without_precisions(models: Model) -> Model:
     wanted = jax.tree.map(eqx.is_inexact_array, models)
-    return eqx.tree_at(_precisions, wanted, [False] * len(models.tasks))
+    others: Model = eqx.tree_at(_precisions, wanted, [False] * len(models.tasks))
+    return others
 
 
 register(

@@ -23,7 +23,7 @@ NO_BACKBONE = "none"
 class Fold:
     """One seed's windows, in the units of the corpus; X is (N, D), each task of Y is (N,).
 
-    A missing label is NaN. `tasks` has the head of every task, which tells its kind. The arrays are
+    A missing label is NaN. `tasks` has the head of every task, which gives its kind. The arrays are
     copies: an arm may change them.
     """
 

@@ -33,7 +33,7 @@ LAPLACE_PRECISIONS = tuple(float(p) for p in np.logspace(-4, 4, 17))
 def curvature_belief(models: Model, train: Data, valid: Data, *, diagonal: bool) -> Model:
     """Every run's fitted point estimate with a curvature belief on each head."""
     spread = residual_spread(models, train, valid)
-    return stack(
+    with_belief: Model = stack(
         [
             laplace(
                 one_run(spread, run),
@@ -45,6 +45,7 @@ def curvature_belief(models: Model, train: Data, valid: Data, *, diagonal: bool)
             for run in range(len(train.x))
         ]
     )
+    return with_belief
 
 
 for family, words in (("diag", "diagonal"), ("full", "full")):
@@ -66,7 +67,8 @@ def bind_state(model: Model, train: Data, setting: Setting) -> Bound:
 
 def settle(models: Bound, train: Data, valid: Data) -> Model:
     """The plain models at the posteriors of their training windows."""
-    return map_runs(Bound.settled, models)
+    settled: Model = map_runs(Bound.settled, models)
+    return settled
 
 
 def evidence_objective(

@@ -95,7 +95,8 @@ def _log_spread(model: Model, valid: Data) -> Float[Array, ""]:
 def residual_spread(models: Model, train: Data, valid: Data) -> Model:
     """The state head reports the root mean square of its validation residuals as its sd."""
     found = map_runs(_log_spread, models, valid)
-    return eqx.tree_at(lambda m: m.tasks[STATE].head.log_sigma_obs, models, found)
+    spread: Model = eqx.tree_at(lambda m: m.tasks[STATE].head.log_sigma_obs, models, found)
+    return spread
 
 
 class Tempered(AbstractHead):

@@ -1,10 +1,44 @@
-"""The studies of the paper, one file each: the jobs that a study needs, and what it finds.
+"""The studies of the paper, one file each: the jobs that a study needs, and what it finds."""
 
-Importing this package registers all of them, in the order of the claims as far as they do not
-build on one another.
-"""
+from __future__ import annotations
 
-from scrollmt.paper.studies import (  # isort: skip
+import pandas as pd
+
+from scrollmt.paper.studies import (
+    averaged_spread,
+    binding_map_only,
+    ce_bias,
+    corpus_facts,
+    cost,
+    ensembles,
+    equivariance,
+    family_choice,
+    frozen_alpha,
+    interference,
+    joint_observation_probe,
+    kernel_recovery,
+    lambda_grid_fairness,
+    laplace_paired,
+    layer_norm_interaction,
+    main_comparison,
+    per_state_variance,
+    per_task_precision_probe,
+    rolling_origins,
+    routing_across_backbones,
+    stability,
+    standardised_targets,
+    target_scales,
+    theory,
+)
+from scrollmt.paper.studies.base import Study
+from scrollmt.paper.studies.evidence import Evidence
+from scrollmt.paper.studies.probes import default, oracle
+from scrollmt.paper.tables.verdicts import Finding
+
+__all__ = ["STUDIES", "Study", "default", "findings", "get_study", "oracle"]
+
+# In the order of the claims.
+_MODULES = (
     main_comparison,
     ensembles,
     cost,
@@ -30,34 +64,17 @@ from scrollmt.paper.studies import (  # isort: skip
     joint_observation_probe,
     theory,
 )
-from scrollmt.paper.studies.base import STUDIES, Study, get_study
+STUDIES: dict[str, Study] = {module.STUDY.name: module.STUDY for module in _MODULES}
 
-__all__ = [
-    "STUDIES",
-    "Study",
-    "averaged_spread",
-    "binding_map_only",
-    "ce_bias",
-    "corpus_facts",
-    "cost",
-    "ensembles",
-    "equivariance",
-    "family_choice",
-    "frozen_alpha",
-    "get_study",
-    "interference",
-    "joint_observation_probe",
-    "kernel_recovery",
-    "lambda_grid_fairness",
-    "laplace_paired",
-    "layer_norm_interaction",
-    "main_comparison",
-    "per_state_variance",
-    "per_task_precision_probe",
-    "rolling_origins",
-    "routing_across_backbones",
-    "stability",
-    "standardised_targets",
-    "target_scales",
-    "theory",
-]
+
+def get_study(name: str) -> Study:
+    if name not in STUDIES:
+        raise ValueError(f"unknown study {name!r}; choose from {', '.join(STUDIES)}")
+    return STUDIES[name]
+
+
+def findings(frame: pd.DataFrame, *studies: str) -> list[Finding]:
+    """What the named studies, or all, find in the records, in the order of the claims."""
+    chosen = [get_study(name) for name in studies or STUDIES]
+    evidence = Evidence(frame)
+    return sorted((f for s in chosen for f in s.judged(evidence)), key=lambda f: f.claim)

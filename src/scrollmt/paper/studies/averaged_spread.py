@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
-from scrollmt.paper.jobs import Job
-from scrollmt.paper.probes import corpus as probe
-from scrollmt.paper.protocol import LEADS, Protocol
-from scrollmt.paper.studies.base import study, sweep
-from scrollmt.paper.studies.evidence import Evidence, Measured, answered, order
+from scrollmt.paper.protocol import LEADS
+from scrollmt.paper.studies.base import Study, sweep
+from scrollmt.paper.studies.evidence import Evidence, Measured, order
+from scrollmt.paper.studies.probes import corpus as probe
 
-NAME = "averaged-spread"
 CORPORA = {lead: "lorenz63" if lead == 0.5 else f"lorenz63@{lead:g}" for lead in LEADS["lorenz63"]}
 # The paper prints no number: "near" is taken as this share.
 NEAR = 0.25
@@ -63,17 +63,12 @@ def no_belief_follows(e: Evidence) -> Measured:
     return order(apart <= NEAR, shown, note)
 
 
-def jobs(protocol: Protocol) -> list[Job]:
-    arms = ["scroll-diag", "scroll-none"]
-    return [
-        *sweep(CORPORA.values(), arms, protocol),
-        *sweep(CORPORA.values(), [probe.NAME], protocol, [probe.BACKBONE]),
-    ]
-
-
-study(NAME, "Lorenz at four leads: average spread against the simulator's", jobs)(
-    answered(
-        NAME,
-        {"C110": grows_as_the_truth, "C111": excess_when_short, "C112": no_belief_follows},
-    )
+STUDY = Study(
+    "averaged-spread",
+    "Lorenz at four leads: average spread against the simulator's",
+    [
+        partial(sweep, CORPORA.values(), ["scroll-diag", "scroll-none"]),
+        partial(sweep, CORPORA.values(), [probe.NAME], backbones=[probe.BACKBONE]),
+    ],
+    {"C110": grows_as_the_truth, "C111": excess_when_short, "C112": no_belief_follows},
 )

@@ -1,57 +1,56 @@
-"""A study declares the jobs it needs and computes its findings from their records."""
+"""A study declares the jobs that it needs and answers claims from their records."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
 from scrollmt.backbone import PAPER_BACKBONES
+from scrollmt.paper.arena.jobs import Job, make_job
+from scrollmt.paper.arena.probes import PREFIX
 from scrollmt.paper.arms import ARMS
-from scrollmt.paper.jobs import Job, make_job
-from scrollmt.paper.probes.registry import PREFIX
+from scrollmt.paper.data import published
 from scrollmt.paper.protocol import PROTOCOL, Protocol, draws_of
-from scrollmt.paper.verdicts import Finding
+from scrollmt.paper.studies.evidence import Answer, Evidence, judged
+from scrollmt.paper.tables.verdicts import Finding
 
 Jobs = Callable[[Protocol], list[Job]]
-Findings = Callable[[pd.DataFrame], list[Finding]]
 
 
 @dataclass(frozen=True)
 class Study:
     """One study of the paper.
 
-    `name` is the one that the claims carry. `jobs(protocol)` lists what has to be recorded;
-    studies share jobs, which are computed once. `findings(frame)` judges the study's claims
-    by the records; what the records lack comes out as not checkable.
+    - `name`: as in the column `study` of the claims.
+    - `needs`: functions of the protocol that give the jobs to be recorded. Studies share jobs,
+      which are computed once.
+    - `answers`: for each claim a function of the evidence; what the records lack makes a claim
+      not checkable.
     """
 
     name: str
     summary: str
-    jobs: Jobs
-    findings: Findings
+    needs: Sequence[Jobs]
+    answers: Mapping[str, Answer]
 
+    def __post_init__(self) -> None:
+        others = [id for id in self.answers if published.claim(id).study != self.name]
+        if others:
+            raise ValueError(f"the claims {others} belong to another study than {self.name!r}")
 
-STUDIES: dict[str, Study] = {}
+    def jobs(self, protocol: Protocol) -> list[Job]:
+        return [job for need in self.needs for job in need(protocol)]
 
+    def findings(self, frame: pd.DataFrame) -> list[Finding]:
+        """One finding for each claim of the study."""
+        return self.judged(Evidence(frame))
 
-def study(name: str, summary: str, jobs: Jobs) -> Callable[[Findings], Findings]:
-    """Register a function of the records as the findings of a study."""
-
-    def register(findings: Findings) -> Findings:
-        if name in STUDIES:
-            raise ValueError(f"a study named {name!r} is registered already")
-        STUDIES[name] = Study(name, summary, jobs, findings)
-        return findings
-
-    return register
-
-
-def get_study(name: str) -> Study:
-    if name not in STUDIES:
-        raise ValueError(f"unknown study {name!r}; choose from {', '.join(STUDIES)}")
-    return STUDIES[name]
+    def judged(self, evidence: Evidence) -> list[Finding]:
+        return [
+            judged(published.claim(id), answer, evidence) for id, answer in self.answers.items()
+        ]
 
 
 def sweep(
@@ -62,7 +61,7 @@ def sweep(
 ) -> list[Job]:
     """Every arm on every corpus, on all of its draws; a probe on the first.
 
-    `backbones` are by default those that each arm has, and the paper's for a probe.
+    `backbones` are by default those of each arm, and the paper's for a probe.
     """
     arms = list(arms)
     return [

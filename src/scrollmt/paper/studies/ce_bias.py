@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from scrollmt.paper import published
-from scrollmt.paper.jobs import Job
-from scrollmt.paper.probes import ce_bias, corpus
-from scrollmt.paper.protocol import Protocol
-from scrollmt.paper.statistics import estimate
-from scrollmt.paper.studies.base import study, sweep
+from functools import partial
+
+from scrollmt.paper.arms import event_bias
+from scrollmt.paper.data import published
+from scrollmt.paper.studies.base import Study, sweep
 from scrollmt.paper.studies.evidence import (
     Evidence,
     Measured,
-    answered,
     each,
     extent,
     order,
 )
+from scrollmt.paper.studies.probes import corpus
+from scrollmt.paper.tables.statistics import estimate
 
-NAME = "ce-bias"
 THRESHOLD = tuple(a for a in published.arms() if "probit" in a or a.startswith("scroll-"))
 CROSS_ENTROPY = ("map-ce", "map-ce-grid", "kendall-ce", "mle-sigma-ce", "map-ce-ens5")
 
@@ -44,23 +43,20 @@ def below_majority(e: Evidence) -> Measured:
     return order(found[best].mean < rate, {best: found[best], "majority": rate})
 
 
-def jobs(protocol: Protocol) -> list[Job]:
-    arms = [*THRESHOLD, *CROSS_ENTROPY, ce_bias.NAME]
-    facts = sweep(["ou"], [corpus.NAME], protocol, [corpus.BACKBONE])
-    return [*sweep(["ou"], arms, protocol), *facts]
-
-
-study(NAME, "OU event: cross-entropy without and with an offset", jobs)(
-    answered(
-        NAME,
-        {
-            "C050": accuracy,
-            "C051": lambda e: fact(e, "majority_pct"),
-            "C052": lambda e: fact(e, "sign_rule_pct"),
-            "C053": lambda e: e.mean("evt_acc_pct", "ou", ce_bias.NAME),
-            "C054": lambda e: extent(e.means("evt_nll", "ou", THRESHOLD)),
-            "C055": lambda e: each(e.means("evt_nll", "ou", CROSS_ENTROPY[:4])),
-            "C056": below_majority,
-        },
-    )
+STUDY = Study(
+    "ce-bias",
+    "OU event: cross-entropy without and with an offset",
+    [
+        partial(sweep, ["ou"], [*THRESHOLD, *CROSS_ENTROPY, event_bias.NAME]),
+        partial(sweep, ["ou"], [corpus.NAME], backbones=[corpus.BACKBONE]),
+    ],
+    {
+        "C050": accuracy,
+        "C051": lambda e: fact(e, "majority_pct"),
+        "C052": lambda e: fact(e, "sign_rule_pct"),
+        "C053": lambda e: e.mean("evt_acc_pct", "ou", event_bias.NAME),
+        "C054": lambda e: extent(e.means("evt_nll", "ou", THRESHOLD)),
+        "C055": lambda e: each(e.means("evt_nll", "ou", CROSS_ENTROPY[:4])),
+        "C056": below_majority,
+    },
 )

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from scrollmt.paper.jobs import Job
-from scrollmt.paper.probes import corpus as probe
-from scrollmt.paper.protocol import LEADS, Protocol
-from scrollmt.paper.published import CORPORA
-from scrollmt.paper.statistics import Estimate, estimate, geometric
-from scrollmt.paper.studies.base import study, sweep
-from scrollmt.paper.studies.evidence import Evidence, Measured, answered, recorded
+from scrollmt.paper.data.published import CORPORA
+from scrollmt.paper.protocol import LEADS
+from scrollmt.paper.studies.base import Study, sweep
+from scrollmt.paper.studies.evidence import Evidence, Measured, recorded
 from scrollmt.paper.studies.kernel_recovery import true_sd
+from scrollmt.paper.studies.probes import corpus as probe
+from scrollmt.paper.tables.statistics import Estimate, estimate, geometric
 
-NAME = "corpus-facts"
 SIMULATED = ("ou", "lorenz63")
 LONGEST = f"lorenz63@{LEADS['lorenz63'][-1]:g}"
 
@@ -44,28 +42,24 @@ def chains(e: Evidence) -> Measured:
     return Measured({name: e.fact(name, "lorenz63", probe.NAME) for name in columns})
 
 
-def jobs(protocol: Protocol) -> list[Job]:
-    return sweep([*CORPORA, LONGEST], [probe.NAME], protocol, [probe.BACKBONE])
-
-
 _SHARES = tuple(f"regime_share_{r}" for r in range(4))
-study(NAME, "sizes, shares and spreads of the corpora", jobs)(
-    answered(
-        NAME,
-        {
-            "C080": partial(over_splits, column="train_target_var", corpus="lorenz63"),
-            "C122": lambda e: geometric(recorded(e.rows("lorenz63", probe.NAME), "true_var_range")),
-            "C220": partial(both, columns=("input_var", "target_var"), corpora=("ou",)),
-            "C221": true_vars,
-            "C222": partial(both, columns=("windows",), corpora=SIMULATED),
-            "C223": chains,
-            "C224": partial(one, column="spread_sd_p10", corpus=LONGEST),
-            "C225": partial(one, column="spread_sd_p90", corpus=LONGEST),
-            "C226": partial(both, columns=_SHARES, corpora=SIMULATED),
-            "C227": partial(one, column="windows", corpus="pm25"),
-            "C228": partial(one, column="inputs", corpus="pm25"),
-            "C229": partial(one, column="event_is_sign_of_state", corpus="lorenz63"),
-            "C230": partial(one, column="regime_is_band_of_state", corpus="pm25"),
-        },
-    )
+STUDY = Study(
+    "corpus-facts",
+    "sizes, shares and spreads of the corpora",
+    [partial(sweep, [*CORPORA, LONGEST], [probe.NAME], backbones=[probe.BACKBONE])],
+    {
+        "C080": partial(over_splits, column="train_target_var", corpus="lorenz63"),
+        "C122": lambda e: geometric(recorded(e.rows("lorenz63", probe.NAME), "true_var_range")),
+        "C220": partial(both, columns=("input_var", "target_var"), corpora=("ou",)),
+        "C221": true_vars,
+        "C222": partial(both, columns=("windows",), corpora=SIMULATED),
+        "C223": chains,
+        "C224": partial(one, column="spread_sd_p10", corpus=LONGEST),
+        "C225": partial(one, column="spread_sd_p90", corpus=LONGEST),
+        "C226": partial(both, columns=_SHARES, corpora=SIMULATED),
+        "C227": partial(one, column="windows", corpus="pm25"),
+        "C228": partial(one, column="inputs", corpus="pm25"),
+        "C229": partial(one, column="event_is_sign_of_state", corpus="lorenz63"),
+        "C230": partial(one, column="regime_is_band_of_state", corpus="pm25"),
+    },
 )

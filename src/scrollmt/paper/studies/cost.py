@@ -1,29 +1,27 @@
-"""What a fit costs: seconds a seed, the four backbones and all tuning counted.
+"""What a fit costs: seconds per seed, the four backbones and all tuning counted.
 
 Times are taken of one arm after the other with nothing beside it, compilation left out.
 """
 
 from __future__ import annotations
 
-from scrollmt.paper import published
-from scrollmt.paper.jobs import Job, make_job
-from scrollmt.paper.probes import cost as probe
+from scrollmt.paper.arena.jobs import Job, make_job
+from scrollmt.paper.data import published
+from scrollmt.paper.data.published import CORPORA, GRIDS
 from scrollmt.paper.protocol import Protocol
-from scrollmt.paper.published import CORPORA, GRIDS
-from scrollmt.paper.statistics import Estimate, estimate
-from scrollmt.paper.studies.base import study
+from scrollmt.paper.studies.base import Study
 from scrollmt.paper.studies.evidence import (
     SCROLLS,
     Evidence,
     Measured,
     NotRecorded,
-    answered,
     extent,
     order,
 )
-from scrollmt.paper.tables import arm_seconds
+from scrollmt.paper.studies.probes import cost as probe
+from scrollmt.paper.tables.selection import arm_seconds
+from scrollmt.paper.tables.statistics import Estimate, estimate
 
-NAME = "cost"
 STANDARDISED = "lorenz63-std"
 
 
@@ -70,25 +68,25 @@ def diag_is_cheaper(e: Evidence) -> Measured:
     return order(holds, shown, "; ".join(dict.fromkeys(filter(None, notes))))
 
 
-def jobs(protocol: Protocol) -> list[Job]:
+def timed(protocol: Protocol) -> list[Job]:
     arms = {corpus: published.arms() for corpus in CORPORA} | {STANDARDISED: [*SCROLLS, *GRIDS]}
-    # A grid is forty-nine runs a seed and backbone, and is timed at a single seed.
+    # A grid is forty-nine runs per seed and backbone, and is timed at a single seed.
     return [
         make_job(
             corpus, probe.NAME, arm, protocol, protocol.seeds[: 1 if arm in GRIDS else probe.SEEDS]
         )
-        for corpus, timed in arms.items()
-        for arm in timed
+        for corpus, its in arms.items()
+        for arm in its
     ]
 
 
-study(NAME, "seconds a seed, grids against one fit", jobs)(
-    answered(
-        NAME,
-        {
-            "C048": lambda e: grids_over(e, ("ou", "lorenz63"), ("scroll-diag",)),
-            "C049": diag_is_cheaper,
-            "C084": lambda e: grids_over(e, (STANDARDISED,), SCROLLS),
-        },
-    )
+STUDY = Study(
+    "cost",
+    "seconds a seed, grids against one fit",
+    [timed],
+    {
+        "C048": lambda e: grids_over(e, ("ou", "lorenz63"), ("scroll-diag",)),
+        "C049": diag_is_cheaper,
+        "C084": lambda e: grids_over(e, (STANDARDISED,), SCROLLS),
+    },
 )

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from scrollmt.laws import GaussianLaw, moment_matched
-from scrollmt.paper import published
-from scrollmt.paper.jobs import Job
-from scrollmt.paper.protocol import Protocol
-from scrollmt.paper.published import METRICS
-from scrollmt.paper.statistics import Estimate
-from scrollmt.paper.studies.base import study, sweep
-from scrollmt.paper.studies.evidence import ENSEMBLES, Evidence, Measured, answered, each, order
+from scrollmt.paper.data import published
+from scrollmt.paper.data.published import METRICS
+from scrollmt.paper.studies.base import Study, sweep
+from scrollmt.paper.studies.evidence import ENSEMBLES, Evidence, Measured, each, order
+from scrollmt.paper.tables.statistics import Estimate
 
-NAME = "ensembles"
 ARMS = published.arms()
 DIAG, FIVE = "scroll-diag", "scroll-diag-ens5"
 POINTS = tuple(arm for arm in ENSEMBLES if arm != FIVE)
@@ -71,23 +70,16 @@ def moments_of_a_mixture(e: Evidence) -> float:
     return float(max(np.abs(mixed.mean - mean).max(), np.abs(mixed.sd**2 - var).max()))
 
 
-def jobs(protocol: Protocol) -> list[Job]:
-    return [
-        *sweep(["pm25"], ARMS, protocol),
-        *sweep(["lorenz63"], [DIAG, *ENSEMBLES], protocol),
-    ]
-
-
-study(NAME, "five members mixed, against one run and against each other", jobs)(
-    answered(
-        NAME,
-        {
-            "C022": leads_three,
-            "C024": nowhere_beaten,
-            "C171": lambda e: below_point_ensembles(e, DIAG, ("reg_nll",)),
-            "C172": lambda e: below_point_ensembles(e, FIVE, ("reg_nll", "ord_nll")),
-            "C173": what_five_change,
-            "C174": moments_of_a_mixture,
-        },
-    )
+STUDY = Study(
+    "ensembles",
+    "five members mixed, against one run and against each other",
+    [partial(sweep, ["pm25"], ARMS), partial(sweep, ["lorenz63"], [DIAG, *ENSEMBLES])],
+    {
+        "C022": leads_three,
+        "C024": nowhere_beaten,
+        "C171": lambda e: below_point_ensembles(e, DIAG, ("reg_nll",)),
+        "C172": lambda e: below_point_ensembles(e, FIVE, ("reg_nll", "ord_nll")),
+        "C173": what_five_change,
+        "C174": moments_of_a_mixture,
+    },
 )

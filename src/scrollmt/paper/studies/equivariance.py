@@ -7,22 +7,18 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from scrollmt.paper.jobs import Job
-from scrollmt.paper.probes import equivariance as probe
-from scrollmt.paper.protocol import Protocol
-from scrollmt.paper.statistics import Estimate, estimate
-from scrollmt.paper.studies.base import study, sweep
+from scrollmt.paper.studies.base import Study, sweep
 from scrollmt.paper.studies.evidence import (
     TOTAL,
     Evidence,
     Measured,
-    answered,
     less,
     order,
     paired,
 )
+from scrollmt.paper.studies.probes import equivariance as probe
+from scrollmt.paper.tables.statistics import Estimate, estimate
 
-NAME = "equivariance"
 # The paper names no backbone; this one comes nearest to its figures (docs/results/open-choices.md).
 CORPUS, BACKBONE = "lorenz63", "relu"
 
@@ -67,22 +63,18 @@ def precision_off(e: Evidence) -> Measured:
     )
 
 
-def jobs(protocol: Protocol) -> list[Job]:
-    return sweep([CORPUS], [probe.NAME], protocol, [BACKBONE])
-
-
-study(NAME, "fits of scaled targets against the mapped solution", jobs)(
-    answered(
-        NAME,
-        {
-            "C091": partial(gap, factor=probe.UP, name=probe.COLD),
-            "C092": partial(gap, factor=probe.DOWN, name=probe.COLD),
-            "C093": partial(gap, factor=probe.UP, name=probe.WARM),
-            "C094": partial(closed, name=probe.MAPPED),
-            "C095": partial(closed, name=probe.LONG),
-            "C096": partial(closed, name=probe.BOTH),
-            "C097": partial(closed, name=probe.FLOOR),
-            "C098": precision_off,
-        },
-    )
+STUDY = Study(
+    "equivariance",
+    "fits of scaled targets against the mapped solution",
+    [partial(sweep, [CORPUS], [probe.NAME], backbones=[BACKBONE])],
+    {
+        "C091": partial(gap, factor=probe.UP, name=probe.COLD),
+        "C092": partial(gap, factor=probe.DOWN, name=probe.COLD),
+        "C093": partial(gap, factor=probe.UP, name=probe.WARM),
+        "C094": partial(closed, name=probe.MAPPED),
+        "C095": partial(closed, name=probe.LONG),
+        "C096": partial(closed, name=probe.BOTH),
+        "C097": partial(closed, name=probe.FLOOR),
+        "C098": precision_off,
+    },
 )

@@ -1,8 +1,7 @@
 """What the records say: runs by seed, means and paired differences with their standard errors.
 
-An answer is a function of the evidence that gives a claim its value; `answered` makes the
-findings of a study out of such functions. What an answer asks for and the records lack makes its
-claim not checkable, never an error.
+An answer is a function of the evidence that gives a claim its value. What an answer asks for and
+the records lack makes its claim not checkable, never an error.
 """
 
 from __future__ import annotations
@@ -10,19 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
 
 from scrollmt.backbone import PAPER_BACKBONES
-from scrollmt.paper import published
-from scrollmt.paper.published import BETTER, GRIDS, NLLS, Claim
-from scrollmt.paper.statistics import Estimate, estimate, geometric, p_worse
-from scrollmt.paper.studies.base import Findings
-from scrollmt.paper.tables import select, together
-from scrollmt.paper.verdicts import Finding, Numbers, cells, column_of, judge
+from scrollmt.paper.data import published
+from scrollmt.paper.data.published import BETTER, GRIDS, NLLS, Claim
+from scrollmt.paper.tables.selection import select, together
+from scrollmt.paper.tables.statistics import Estimate, estimate, geometric, p_worse
+from scrollmt.paper.tables.verdicts import Finding, Numbers, cells, column_of, judge
 
 ENSEMBLES = ("scroll-diag-ens5", "map-ce-ens5", "map-probit-ens5")
 SCROLLS = ("scroll-none", "scroll-diag", "scroll-full")
@@ -88,7 +85,7 @@ class Evidence:
         setting: Mapping[str, Any] | None = None,
         by: str = "valid_nats",
     ) -> pd.DataFrame:
-        """One run a seed, indexed by it: the one that validation selects.
+        """One run per seed, indexed by it: the one that validation selects.
 
         Among all four backbones, or on the one named; among all settings, or with the one given.
         Seeds at which a backbone is missing do not count.
@@ -114,7 +111,7 @@ class Evidence:
         return select(found, by=by).set_index("seed")
 
     def column(self, metric: str, corpus: str, arm: str, *args: Any, **which: Any) -> pd.Series:
-        """One number a seed; the other arguments are those of `runs`."""
+        """One number per seed; the other arguments are those of `runs`."""
         return recorded(self.runs(corpus, arm, *args, **which), metric)
 
     def fact(self, column: str, corpus: str, arm: str) -> float:
@@ -242,7 +239,7 @@ def order(holds: bool | np.bool_, numbers: Mapping[str, Any], note: str = "") ->
 
 def table_cells(id: str, rows: Iterable[Row], ours: Callable[[str, str, Row], float]) -> Measured:
     """The cells that a claim points to, beside `ours(metric, corpus, row)` where recorded."""
-    claim = _claims()[id]
+    claim = published.claim(id)
     pointer = column_of(claim.paper_value)
     assert pointer is not None
     _, metric, corpus = pointer
@@ -258,20 +255,8 @@ def table_cells(id: str, rows: Iterable[Row], ours: Callable[[str, str, Row], fl
     return Measured(cells(claim, found))
 
 
-def answered(study: str, answers: Mapping[str, Answer]) -> Findings:
-    """The findings of a study, one for each claim that it answers."""
-    strange = [id for id in answers if _claims()[id].study != study]
-    if strange:
-        raise ValueError(f"the claims {strange} belong to another study than {study!r}")
-
-    def findings(frame: pd.DataFrame) -> list[Finding]:
-        evidence = Evidence(frame)
-        return [_find(_claims()[id], answer, evidence) for id, answer in answers.items()]
-
-    return findings
-
-
-def _find(claim: Claim, answer: Answer, evidence: Evidence) -> Finding:
+def judged(claim: Claim, answer: Answer, evidence: Evidence) -> Finding:
+    """The finding for a claim: its answer, compared with what the paper has."""
     try:
         found = answer(evidence)
     except NotRecorded as lacking:
@@ -291,12 +276,6 @@ def _find(claim: Claim, answer: Answer, evidence: Evidence) -> Finding:
     if not found.provided and finding.verdict == "holds":
         return replace(finding, verdict="differs")
     return finding
-
-
-@cache
-def _claims() -> dict[str, Claim]:
-    rows: list[dict[str, Any]] = published.claims().to_dict("records")
-    return {row["id"]: Claim(**row) for row in rows}
 
 
 def _in_raw_units(frame: pd.DataFrame) -> pd.DataFrame:

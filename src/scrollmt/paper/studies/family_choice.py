@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from scrollmt.paper import published
-from scrollmt.paper.jobs import Job
-from scrollmt.paper.protocol import Protocol
-from scrollmt.paper.statistics import Estimate
-from scrollmt.paper.studies.base import study, sweep
-from scrollmt.paper.studies.evidence import ENSEMBLES, HEADS, Evidence, Measured, answered, order
+from functools import partial
 
-NAME = "family-choice"
+from scrollmt.paper.data import published
+from scrollmt.paper.studies.base import Study, sweep
+from scrollmt.paper.studies.evidence import ENSEMBLES, HEADS, Evidence, Measured, order
+from scrollmt.paper.tables.statistics import Estimate
+
 FULL, DIAG = "scroll-full", "scroll-diag"
 REFERENCE = "map-ce-grid"
 SINGLE = tuple(a for a in published.arms() if a not in ENSEMBLES)
@@ -37,19 +36,15 @@ def only_full_matches(e: Evidence) -> Measured:
     return order(matching == [FULL], p, note)
 
 
-def jobs(protocol: Protocol) -> list[Job]:
-    return [*sweep(["lorenz63"], SINGLE, protocol), *sweep(["pm25"], [FULL, DIAG], protocol)]
-
-
-study(NAME, "full against diagonal beliefs", jobs)(
-    answered(
-        NAME,
-        {
-            "C157": lambda e: full_less_diag(e, "lorenz63", "reg_nll"),
-            "C158": lambda e: full_less_diag(e, "lorenz63", "ord_nll"),
-            "C159": worse_on_all,
-            "C160": lambda e: full_less_diag(e, "pm25", "evt_nll"),
-            "C162": only_full_matches,
-        },
-    )
+STUDY = Study(
+    "family-choice",
+    "full against diagonal beliefs",
+    [partial(sweep, ["lorenz63"], SINGLE), partial(sweep, ["pm25"], [FULL, DIAG])],
+    {
+        "C157": lambda e: full_less_diag(e, "lorenz63", "reg_nll"),
+        "C158": lambda e: full_less_diag(e, "lorenz63", "ord_nll"),
+        "C159": worse_on_all,
+        "C160": lambda e: full_less_diag(e, "pm25", "evt_nll"),
+        "C162": only_full_matches,
+    },
 )

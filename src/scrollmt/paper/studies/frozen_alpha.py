@@ -8,17 +8,13 @@ import numpy as np
 import pandas as pd
 
 from scrollmt.paper.arms.composition import FROZEN_PRECISIONS
-from scrollmt.paper.jobs import Job
-from scrollmt.paper.protocol import Protocol
-from scrollmt.paper.published import CORPORA
-from scrollmt.paper.statistics import Estimate, estimate
-from scrollmt.paper.studies.base import study, sweep
+from scrollmt.paper.data.published import CORPORA
+from scrollmt.paper.studies.base import Study, sweep
 from scrollmt.paper.studies.evidence import (
     HEADS,
     Answer,
     Evidence,
     Measured,
-    answered,
     largest,
     less,
     order,
@@ -27,8 +23,8 @@ from scrollmt.paper.studies.evidence import (
     table_cells,
 )
 from scrollmt.paper.studies.kernel_recovery import true_sd
+from scrollmt.paper.tables.statistics import Estimate, estimate
 
-NAME = "frozen-alpha"
 FITTED, GRID = "self-tuned", "grid"
 FROZEN = {f"fixed-{alpha:g}": alpha for alpha in FROZEN_PRECISIONS}
 STRONG = [row for row, alpha in FROZEN.items() if alpha >= 100.0]
@@ -109,10 +105,6 @@ def weak_is_enough(e: Evidence) -> Measured:
     return largest(found, f"smallest {found[low].mean:.3f} at {low}")
 
 
-def jobs(protocol: Protocol) -> list[Job]:
-    return sweep(CORPORA, ["scroll-diag", "frozen-alpha"], protocol)
-
-
 ANSWERS: dict[str, Answer] = {f"C{n}": partial(alpha_cells, id=f"C{n}") for n in range(197, 206)}
 ANSWERS |= {
     "C206": partial(fitted_is_close, heads=("state",)),
@@ -126,6 +118,9 @@ ANSWERS |= {
     "C214": weak_is_enough,
     "C215": lambda e: int(np.prod([len(FROZEN_PRECISIONS)] * len(HEADS))),
 }
-study(NAME, "prior precisions frozen at seven values, against fitted ones", jobs)(
-    answered(NAME, ANSWERS)
+STUDY = Study(
+    "frozen-alpha",
+    "prior precisions frozen at seven values, against fitted ones",
+    [partial(sweep, CORPORA, ["scroll-diag", "frozen-alpha"])],
+    ANSWERS,
 )

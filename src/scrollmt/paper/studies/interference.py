@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from functools import partial
 
-from scrollmt.paper.jobs import Job
-from scrollmt.paper.protocol import Protocol
-from scrollmt.paper.published import CORPORA
-from scrollmt.paper.statistics import Estimate
-from scrollmt.paper.studies.base import study, sweep
+from scrollmt.paper.data.published import CORPORA
+from scrollmt.paper.studies.base import Study, sweep
 from scrollmt.paper.studies.evidence import (
     HEADS,
     Answer,
     Evidence,
     Measured,
-    answered,
     extent,
     largest,
     order,
 )
+from scrollmt.paper.tables.statistics import Estimate
 
-NAME = "interference"
 JOINT = "scroll-diag"
 ALONE = {head: f"alone-{head}" for head in HEADS}
 
@@ -38,10 +34,6 @@ def sharing_helps(e: Evidence) -> Measured:
     return order(all(v.mean < 0.0 for v in found.values()), found)
 
 
-def jobs(protocol: Protocol) -> list[Job]:
-    return sweep(CORPORA, [JOINT, *ALONE.values()], protocol)
-
-
 # Nine claims in a row, corpus by corpus and head by head.
 _CELLS = [(corpus, head) for corpus in CORPORA for head in HEADS]
 ANSWERS: dict[str, Answer] = {
@@ -53,4 +45,9 @@ ANSWERS |= {
     "C185": lambda e: extent(prices(e, "lorenz63", ("state", "regime"))),
     "C186": sharing_helps,
 }
-study(NAME, "each head in the joint model against the head alone", jobs)(answered(NAME, ANSWERS))
+STUDY = Study(
+    "interference",
+    "each head in the joint model against the head alone",
+    [partial(sweep, CORPORA, [JOINT, *ALONE.values()])],
+    ANSWERS,
+)

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pandas as pd
 
-from scrollmt.paper.jobs import Job
-from scrollmt.paper.probes import coupling as probe
-from scrollmt.paper.protocol import Protocol
-from scrollmt.paper.statistics import Estimate, estimate
-from scrollmt.paper.studies.base import study, sweep
+from scrollmt.paper.studies.base import Study, sweep
 from scrollmt.paper.studies.evidence import (
     Evidence,
     Measured,
     NotRecorded,
-    answered,
     each,
     less,
     settings,
     size,
 )
+from scrollmt.paper.studies.probes import coupling as probe
+from scrollmt.paper.tables.statistics import Estimate, estimate
 
-NAME = "joint-observation-probe"
 NONE, STRONG = probe.CORRELATIONS
 
 
 def at(e: Evidence, rho: float) -> pd.DataFrame:
-    """One row a seed at a true noise correlation."""
+    """One row per seed at a true noise correlation."""
     rows = e.rows(probe.CORPUS, probe.NAME)
     found = rows[settings(rows, "rho")["rho"] == rho]
     if found.empty:
@@ -57,20 +55,16 @@ def cost_of_nothing(e: Evidence) -> Estimate:
     return less(runs["joint_nll_full"], runs["joint_nll_diagonal"])
 
 
-def jobs(protocol: Protocol) -> list[Job]:
-    return sweep([probe.CORPUS], [probe.NAME], protocol, [probe.BACKBONE])
-
-
-study(NAME, "two Gaussian tasks: full against diagonal noise", jobs)(
-    answered(
-        NAME,
-        {
-            "C240": lambda e: correlation(e, STRONG),
-            "C241": lambda e: estimate(at(e, STRONG)["gain"]),
-            "C242": realised,
-            "C243": marginals,
-            "C244": lambda e: correlation(e, NONE),
-            "C245": cost_of_nothing,
-        },
-    )
+STUDY = Study(
+    "joint-observation-probe",
+    "two Gaussian tasks: full against diagonal noise",
+    [partial(sweep, [probe.CORPUS], [probe.NAME], backbones=[probe.BACKBONE])],
+    {
+        "C240": lambda e: correlation(e, STRONG),
+        "C241": lambda e: estimate(at(e, STRONG)["gain"]),
+        "C242": realised,
+        "C243": marginals,
+        "C244": lambda e: correlation(e, NONE),
+        "C245": cost_of_nothing,
+    },
 )

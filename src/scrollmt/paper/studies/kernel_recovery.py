@@ -7,22 +7,19 @@ from functools import partial
 
 import numpy as np
 
-from scrollmt.paper import published
-from scrollmt.paper.jobs import Job
-from scrollmt.paper.protocol import LEADS, Protocol
-from scrollmt.paper.statistics import Estimate
-from scrollmt.paper.studies.base import study, sweep
+from scrollmt.paper.data import published
+from scrollmt.paper.protocol import LEADS
+from scrollmt.paper.studies.base import Study, sweep
 from scrollmt.paper.studies.evidence import (
     Evidence,
     Measured,
-    answered,
     extent,
     largest,
     order,
     size,
 )
+from scrollmt.paper.tables.statistics import Estimate
 
-NAME = "kernel-recovery"
 ARMS = published.arms()
 ROUTES = ("scroll-none", "closed", "binding-map", "scroll-diag", "scroll-full")
 # At the headline lead the runs are those of the headline corpus.
@@ -64,29 +61,25 @@ def belief_share(e: Evidence) -> Measured:
     return order(share.mean < 0.5, {"share": share})
 
 
-def jobs(protocol: Protocol) -> list[Job]:
-    return [
-        *sweep(CORPORA.values(), ARMS, protocol),
-        *sweep(["ou"], ROUTES, protocol),
-        *sweep(["lorenz63"], ["scroll-diag"], protocol),
-    ]
-
-
-study(NAME, "OU at five leads against the true transition kernel", jobs)(
-    answered(
-        NAME,
-        {
-            "C099": partial(excess, leads=LEADS["ou"][1:]),
-            "C100": partial(excess, leads=LEADS["ou"][:1]),
-            "C101": partial(off_the_true_sd, column="mean_sd"),
-            "C102": partial(off_the_true_sd, column="sigma_obs"),
-            "C103": partial(decades, corpus="ou"),
-            "C104": partial(decades, corpus="lorenz63"),
-            "C105": lambda e: decades(e, "ou") - decades(e, "lorenz63"),
-            "C106": belief_share,
-            "C107": lambda e: extent(e.means("reg_nll", "ou", ROUTES)),
-            "C108": lambda e: extent(e.means("mean_sd", "ou", ROUTES)),
-            "C109": lambda e: true_sd(0.5),
-        },
-    )
+STUDY = Study(
+    "kernel-recovery",
+    "OU at five leads against the true transition kernel",
+    [
+        partial(sweep, CORPORA.values(), ARMS),
+        partial(sweep, ["ou"], ROUTES),
+        partial(sweep, ["lorenz63"], ["scroll-diag"]),
+    ],
+    {
+        "C099": partial(excess, leads=LEADS["ou"][1:]),
+        "C100": partial(excess, leads=LEADS["ou"][:1]),
+        "C101": partial(off_the_true_sd, column="mean_sd"),
+        "C102": partial(off_the_true_sd, column="sigma_obs"),
+        "C103": partial(decades, corpus="ou"),
+        "C104": partial(decades, corpus="lorenz63"),
+        "C105": lambda e: decades(e, "ou") - decades(e, "lorenz63"),
+        "C106": belief_share,
+        "C107": lambda e: extent(e.means("reg_nll", "ou", ROUTES)),
+        "C108": lambda e: extent(e.means("mean_sd", "ou", ROUTES)),
+        "C109": lambda e: true_sd(0.5),
+    },
 )

@@ -1,4 +1,4 @@
-"""The weight grids: what tuning gains, and what the unit of the selection criterion is worth."""
+"""The weight grids: what tuning gains, and how much the unit of the selection criterion matters."""
 
 from __future__ import annotations
 
@@ -10,24 +10,20 @@ import pandas as pd
 
 from scrollmt.paper.arms import get_arm
 from scrollmt.paper.arms.weighted import GRID
-from scrollmt.paper.jobs import Job
-from scrollmt.paper.protocol import Protocol
-from scrollmt.paper.published import CORPORA, GRIDS
-from scrollmt.paper.statistics import Estimate
-from scrollmt.paper.studies.base import study, sweep
+from scrollmt.paper.data.published import CORPORA, GRIDS
+from scrollmt.paper.studies.base import Study, sweep
 from scrollmt.paper.studies.evidence import (
     TOTAL,
     Evidence,
     Measured,
-    answered,
     each,
     largest,
     less,
     size,
 )
-from scrollmt.paper.tables import DRAW_STRIDE
+from scrollmt.paper.tables.selection import DRAW_STRIDE
+from scrollmt.paper.tables.statistics import Estimate
 
-NAME = "lambda-grid-fairness"
 KINDS = ("ce", "probit")
 FLAT = ("ou", "pm25")
 
@@ -100,28 +96,24 @@ def tuned_anew(e: Evidence) -> Measured:
     return Measured(different, note="both arms are described alike and share one set of records")
 
 
-def jobs(protocol: Protocol) -> list[Job]:
-    return sweep(CORPORA, ["map-ce", "map-probit", *GRIDS], protocol)
-
-
-study(NAME, "weight grids: what tuning gains, in nats and in mixed units", jobs)(
-    answered(
-        NAME,
-        {
-            "C057": lambda e: len({tuple(sorted(setting.items())) for setting in GRID}),
-            "C058": lambda e: largest(over(tuning_gain, e, FLAT)),
-            "C059": harm,
-            "C060": lambda e: tuning_gain(e, "lorenz63", "ce"),
-            "C061": lambda e: tuning_gain(e, "lorenz63", "probit"),
-            "C062": unit_hardly_matters,
-            "C063": partial(coincide, corpora=FLAT),
-            "C064": partial(coincide, corpora=("lorenz63",)),
-            "C065": lambda e: worth_of_nats(e, "lorenz63", "ce"),
-            "C066": lambda e: worth_of_nats(e, "lorenz63", "probit"),
-            "C067": lambda e: e.mean("ord_nll", "lorenz63", "map-ce-grid", by="valid_mixed"),
-            "C068": lambda e: e.mean("ord_nll", "lorenz63", "map-probit-grid", by="valid_mixed"),
-            "C069": price_on_the_state,
-            "C070": tuned_anew,
-        },
-    )
+STUDY = Study(
+    "lambda-grid-fairness",
+    "weight grids: what tuning gains, in nats and in mixed units",
+    [partial(sweep, CORPORA, ["map-ce", "map-probit", *GRIDS])],
+    {
+        "C057": lambda e: len({tuple(sorted(setting.items())) for setting in GRID}),
+        "C058": lambda e: largest(over(tuning_gain, e, FLAT)),
+        "C059": harm,
+        "C060": lambda e: tuning_gain(e, "lorenz63", "ce"),
+        "C061": lambda e: tuning_gain(e, "lorenz63", "probit"),
+        "C062": unit_hardly_matters,
+        "C063": partial(coincide, corpora=FLAT),
+        "C064": partial(coincide, corpora=("lorenz63",)),
+        "C065": lambda e: worth_of_nats(e, "lorenz63", "ce"),
+        "C066": lambda e: worth_of_nats(e, "lorenz63", "probit"),
+        "C067": lambda e: e.mean("ord_nll", "lorenz63", "map-ce-grid", by="valid_mixed"),
+        "C068": lambda e: e.mean("ord_nll", "lorenz63", "map-probit-grid", by="valid_mixed"),
+        "C069": price_on_the_state,
+        "C070": tuned_anew,
+    },
 )

@@ -5,24 +5,21 @@ from __future__ import annotations
 from functools import partial
 
 from scrollmt.backbone import PAPER_BACKBONES
-from scrollmt.paper.jobs import Job
-from scrollmt.paper.protocol import Protocol
-from scrollmt.paper.published import CORPORA
-from scrollmt.paper.statistics import Estimate
-from scrollmt.paper.studies.base import study, sweep
+from scrollmt.paper.data.published import CORPORA
+from scrollmt.paper.studies.base import Study, sweep
 from scrollmt.paper.studies.evidence import (
     Evidence,
     Measured,
-    answered,
     each,
     extent,
     largest,
     order,
     size,
 )
+from scrollmt.paper.tables.statistics import Estimate
 
-NAME = "laplace-paired"
 FAMILIES = ("diag", "full")
+PAIRS = tuple(arm for f in FAMILIES for arm in (f"scroll-{f}", f"laplace-{f}-probit"))
 
 
 def behind(e: Evidence, corpus: str, family: str) -> dict[str, Estimate]:
@@ -61,23 +58,18 @@ def selected(e: Evidence) -> Measured:
     return each({corpus: e.less("reg_nll", corpus, *arms) for corpus in CORPORA})
 
 
-def jobs(protocol: Protocol) -> list[Job]:
-    pairs = [arm for f in FAMILIES for arm in (f"scroll-{f}", f"laplace-{f}-probit")]
-    return [*sweep(CORPORA, pairs, protocol), *sweep(["lorenz63"], ["map-probit"], protocol)]
-
-
-study(NAME, "composed against curvature beliefs, paired by backbone", jobs)(
-    answered(
-        NAME,
-        {
-            "C163": tie_on_ou,
-            "C164": partial(behind_from_to, corpus="lorenz63", family="diag"),
-            "C165": partial(behind_from_to, corpus="lorenz63", family="full"),
-            "C166": partial(behind_from_to, corpus="pm25", family="full"),
-            "C167": partial(behind_from_to, corpus="pm25", family="diag"),
-            "C168": ahead_on_one,
-            "C169": curvature_changes_nothing,
-            "C170": selected,
-        },
-    )
+STUDY = Study(
+    "laplace-paired",
+    "composed against curvature beliefs, paired by backbone",
+    [partial(sweep, CORPORA, PAIRS), partial(sweep, ["lorenz63"], ["map-probit"])],
+    {
+        "C163": tie_on_ou,
+        "C164": partial(behind_from_to, corpus="lorenz63", family="diag"),
+        "C165": partial(behind_from_to, corpus="lorenz63", family="full"),
+        "C166": partial(behind_from_to, corpus="pm25", family="full"),
+        "C167": partial(behind_from_to, corpus="pm25", family="diag"),
+        "C168": ahead_on_one,
+        "C169": curvature_changes_nothing,
+        "C170": selected,
+    },
 )

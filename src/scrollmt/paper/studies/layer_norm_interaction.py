@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from scrollmt.paper.jobs import Job
-from scrollmt.paper.protocol import Protocol
-from scrollmt.paper.statistics import Estimate, estimate
-from scrollmt.paper.studies.base import study, sweep
-from scrollmt.paper.studies.evidence import Evidence, Measured, answered, paired, smallest
+from scrollmt.paper.studies.base import Study, sweep
+from scrollmt.paper.studies.evidence import Evidence, Measured, paired, smallest
+from scrollmt.paper.tables.statistics import Estimate, estimate
 
-NAME = "layer-norm-interaction"
 CORPUS, BACKBONE = "lorenz63", "tanh+ln"
 SQUARED = ("map-ce", "map-ce-grid", "map-probit", "map-probit-grid")
 KENDALL = ("kendall-ce", "kendall-probit")
@@ -32,23 +29,25 @@ def pooled(e: Evidence, *, column: str, arms: tuple[str, str]) -> Measured:
     return Measured(found.mean, found.se, note=f"CE {ce.mean():.3f}, probit {probit.mean():.3f}")
 
 
-def jobs(protocol: Protocol) -> list[Job]:
-    arms = ["scroll-diag", *SQUARED, *KENDALL, *SPREAD_HEADS]
-    return sweep([CORPUS], arms, protocol, [BACKBONE])
-
-
-study(NAME, "Lorenz on the layer-norm backbone alone", jobs)(
-    answered(
-        NAME,
-        {
-            "C149": partial(of_diag, column="reg_nll"),
-            "C150": partial(of_diag, column="reg_calerr"),
-            "C151": partial(best_squared, column="reg_nll"),
-            "C152": partial(best_squared, column="reg_calerr"),
-            "C153": partial(pooled, column="reg_calerr", arms=KENDALL),
-            "C154": partial(pooled, column="reg_nll", arms=KENDALL),
-            "C155": partial(pooled, column="reg_calerr", arms=SPREAD_HEADS),
-            "C156": partial(pooled, column="reg_nll", arms=SPREAD_HEADS),
-        },
-    )
+STUDY = Study(
+    "layer-norm-interaction",
+    "Lorenz on the layer-norm backbone alone",
+    [
+        partial(
+            sweep,
+            [CORPUS],
+            ["scroll-diag", *SQUARED, *KENDALL, *SPREAD_HEADS],
+            backbones=[BACKBONE],
+        )
+    ],
+    {
+        "C149": partial(of_diag, column="reg_nll"),
+        "C150": partial(of_diag, column="reg_calerr"),
+        "C151": partial(best_squared, column="reg_nll"),
+        "C152": partial(best_squared, column="reg_calerr"),
+        "C153": partial(pooled, column="reg_calerr", arms=KENDALL),
+        "C154": partial(pooled, column="reg_nll", arms=KENDALL),
+        "C155": partial(pooled, column="reg_calerr", arms=SPREAD_HEADS),
+        "C156": partial(pooled, column="reg_nll", arms=SPREAD_HEADS),
+    },
 )

@@ -7,12 +7,9 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from scrollmt.paper import published
-from scrollmt.paper.jobs import Job
-from scrollmt.paper.protocol import Protocol
-from scrollmt.paper.published import BETTER, CORPORA, GRIDS, METRICS, NLLS
-from scrollmt.paper.statistics import Estimate, marks
-from scrollmt.paper.studies.base import study, sweep
+from scrollmt.paper.data import published
+from scrollmt.paper.data.published import BETTER, CORPORA, GRIDS, METRICS, NLLS
+from scrollmt.paper.studies.base import Study, sweep
 from scrollmt.paper.studies.evidence import (
     ENSEMBLES,
     HEADS,
@@ -21,17 +18,16 @@ from scrollmt.paper.studies.evidence import (
     Answer,
     Evidence,
     Measured,
-    answered,
     extent,
     largest,
     order,
     spread,
     table_cells,
 )
-from scrollmt.paper.tables import TITLES, full_table, main_table
-from scrollmt.paper.verdicts import ordered
+from scrollmt.paper.tables.comparison import TITLES, full_table, main_table
+from scrollmt.paper.tables.statistics import Estimate, marks
+from scrollmt.paper.tables.verdicts import ordered
 
-NAME = "main-comparison"
 ARMS = published.arms()
 SINGLE = tuple(arm for arm in ARMS if arm not in ENSEMBLES)
 SPREAD_HEADS = ("mle-sigma-ce", "mle-sigma-probit")
@@ -220,10 +216,6 @@ def regime_order(e: Evidence) -> Measured:
     return order(holds, {arm: found[arm] for arm in ("scroll-full", "scroll-diag", rival)})
 
 
-def jobs(protocol: Protocol) -> list[Job]:
-    return sweep(CORPORA, ARMS, protocol)
-
-
 def _less(e: Evidence, *, metric: str, corpus: str, arm: str, other: str) -> Estimate:
     return e.less(metric, corpus, arm, other)
 
@@ -262,4 +254,9 @@ ANSWERS: dict[str, Answer] = {
     "C046": event_tie,
     "C047": regime_order,
 }
-study(NAME, "16 arms on three corpora: both big tables", jobs)(answered(NAME, ANSWERS))
+STUDY = Study(
+    "main-comparison",
+    "16 arms on three corpora: both big tables",
+    [partial(sweep, CORPORA, ARMS)],
+    ANSWERS,
+)

@@ -6,14 +6,11 @@ from functools import partial
 
 import pandas as pd
 
-from scrollmt.paper.jobs import Job
-from scrollmt.paper.protocol import Protocol
-from scrollmt.paper.statistics import Estimate, estimate
-from scrollmt.paper.studies.base import study, sweep
-from scrollmt.paper.studies.evidence import Evidence, Measured, answered, order, size
-from scrollmt.paper.verdicts import ordered
+from scrollmt.paper.studies.base import Study, sweep
+from scrollmt.paper.studies.evidence import Evidence, Measured, order, size
+from scrollmt.paper.tables.statistics import Estimate, estimate
+from scrollmt.paper.tables.verdicts import ordered
 
-NAME = "per-state-variance"
 CORPUS, BACKBONE = "lorenz63", "tanh+ln"
 ROUTES = {"full": "scroll-full", "diag": "scroll-diag", "closed": "closed"}
 
@@ -71,29 +68,25 @@ def diag_falls_short(e: Evidence) -> Estimate:
     return Estimate(-found.mean, found.se, found.count)
 
 
-def jobs(protocol: Protocol) -> list[Job]:
-    return sweep([CORPUS], ROUTES.values(), protocol)
-
-
 _pearson, _spearman = (partial(tracking, column=c) for c in ("pearson", "spearman"))
-study(NAME, "Lorenz: predicted variances against re-simulation, by state", jobs)(
-    answered(
-        NAME,
-        {
-            "C113": partial(_pearson, arm="scroll-diag"),
-            "C114": partial(_pearson, arm="scroll-full", backbone="tanh"),
-            "C115": partial(_pearson, arm="scroll-full"),
-            "C116": partial(_pearson, arm="closed"),
-            "C117": partial(_spearman, arm="scroll-diag"),
-            "C118": partial(_spearman, arm="scroll-full"),
-            "C119": partial(_spearman, arm="closed"),
-            "C120": order_of_routes,
-            "C121": ranks_narrow,
-            "C123": lambda e: e.var_range(CORPUS, "closed", BACKBONE),
-            "C124": lambda e: size(calibration(e, "scroll-full")),
-            "C125": diag_falls_short,
-            "C126": above_the_simulator,
-            "C127": noise_share,
-        },
-    )
+STUDY = Study(
+    "per-state-variance",
+    "Lorenz: predicted variances against re-simulation, by state",
+    [partial(sweep, [CORPUS], ROUTES.values())],
+    {
+        "C113": partial(_pearson, arm="scroll-diag"),
+        "C114": partial(_pearson, arm="scroll-full", backbone="tanh"),
+        "C115": partial(_pearson, arm="scroll-full"),
+        "C116": partial(_pearson, arm="closed"),
+        "C117": partial(_spearman, arm="scroll-diag"),
+        "C118": partial(_spearman, arm="scroll-full"),
+        "C119": partial(_spearman, arm="closed"),
+        "C120": order_of_routes,
+        "C121": ranks_narrow,
+        "C123": lambda e: e.var_range(CORPUS, "closed", BACKBONE),
+        "C124": lambda e: size(calibration(e, "scroll-full")),
+        "C125": diag_falls_short,
+        "C126": above_the_simulator,
+        "C127": noise_share,
+    },
 )

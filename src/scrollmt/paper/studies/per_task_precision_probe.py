@@ -7,24 +7,22 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from scrollmt.paper.jobs import Job, make_job
-from scrollmt.paper.probes import precision as probe
+from scrollmt.paper.arena.jobs import Job, make_job
+from scrollmt.paper.data.published import CORPORA
 from scrollmt.paper.protocol import Protocol
-from scrollmt.paper.published import CORPORA
-from scrollmt.paper.statistics import Estimate, estimate
-from scrollmt.paper.studies.base import study, sweep
+from scrollmt.paper.studies.base import Study, sweep
 from scrollmt.paper.studies.evidence import (
     HEADS,
     Evidence,
     Measured,
-    answered,
     largest,
     less,
     order,
     settings,
 )
+from scrollmt.paper.studies.probes import precision as probe
+from scrollmt.paper.tables.statistics import Estimate, estimate
 
-NAME = "per-task-precision-probe"
 OURS = "data of our own design"
 STATE, REGIME = probe.TASKS
 ALPHAS = tuple(f"alpha_{name}" for name in probe.TASKS)
@@ -104,25 +102,24 @@ def same_order(e: Evidence) -> Measured:
     return order(all(v.mean > 0.0 for v in found.values()), found, note)
 
 
-def jobs(protocol: Protocol) -> list[Job]:
+def pair(protocol: Protocol) -> list[Job]:
     seeds = range(SEEDS_FOR_ONE * len(protocol.seeds))
-    pair = make_job(probe.CORPUS, probe.NAME, probe.BACKBONE, protocol, [*seeds])
-    return [pair, *sweep(CORPORA, ["scroll-diag"], protocol)]
+    return [make_job(probe.CORPUS, probe.NAME, probe.BACKBONE, protocol, [*seeds])]
 
 
-study(NAME, "two tasks: shared, separate and fitted prior precisions", jobs)(
-    answered(
-        NAME,
-        {
-            "C231": off_diagonal,
-            "C232": partial(fitted_range, task=STATE),
-            "C233": partial(fitted_range, task=REGIME),
-            "C234": ratio,
-            "C235": apart_on_corpora,
-            "C236": partial(gain_of_a_pair, task=STATE),
-            "C237": partial(gain_of_a_pair, task=REGIME),
-            "C238": fit_against_grids,
-            "C239": same_order,
-        },
-    )
+STUDY = Study(
+    "per-task-precision-probe",
+    "two tasks: shared, separate and fitted prior precisions",
+    [pair, partial(sweep, CORPORA, ["scroll-diag"])],
+    {
+        "C231": off_diagonal,
+        "C232": partial(fitted_range, task=STATE),
+        "C233": partial(fitted_range, task=REGIME),
+        "C234": ratio,
+        "C235": apart_on_corpora,
+        "C236": partial(gain_of_a_pair, task=STATE),
+        "C237": partial(gain_of_a_pair, task=REGIME),
+        "C238": fit_against_grids,
+        "C239": same_order,
+    },
 )

@@ -7,23 +7,20 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from scrollmt.paper.jobs import Job
-from scrollmt.paper.protocol import ORIGINS, Protocol
-from scrollmt.paper.statistics import Estimate, Interval, between_groups
-from scrollmt.paper.studies.base import study, sweep
+from scrollmt.paper.protocol import ORIGINS
+from scrollmt.paper.studies.base import Study, sweep
 from scrollmt.paper.studies.evidence import (
     HEADS,
     Evidence,
     Measured,
-    answered,
     extent,
     order,
     paired,
 )
 from scrollmt.paper.studies.interference import ALONE
+from scrollmt.paper.tables.statistics import Estimate, Interval, between_groups
 from scrollmt.splits import rolling_origins
 
-NAME = "rolling-origins"
 CORPORA = tuple(f"pm25/{origin}" for origin in range(ORIGINS))
 WINDOWS = 1680
 DIAG = "scroll-diag"
@@ -103,27 +100,23 @@ def full_behind(e: Evidence) -> Estimate:
     return as_estimate(between(e, "evt_nll", "scroll-full", DIAG))
 
 
-def jobs(protocol: Protocol) -> list[Job]:
-    return sweep(CORPORA, [DIAG, "scroll-full", *WEIGHTED, *ALONE.values()], protocol)
-
-
-study(NAME, "PM2.5 at five rolling origins", jobs)(
-    answered(
-        NAME,
-        {
-            "C161": full_behind,
-            "C187": lambda e: extent(leads(e, "reg_nll", WEIGHTED)),
-            "C188": in_standard_errors,
-            "C189": lambda e: extent(
-                leads(e, "ord_nll", tuple(a for a in WEIGHTED if a != "kendall-ce"))
-            ),
-            "C190": lambda e: as_estimate(between(e, "ord_nll", DIAG, "kendall-ce")),
-            "C191": event_ties,
-            "C192": partial(sharing, head="state"),
-            "C193": partial(sharing, head="event"),
-            "C194": partial(sharing, head="regime"),
-            "C195": agreeing_origins,
-            "C196": training_shares,
-        },
-    )
+STUDY = Study(
+    "rolling-origins",
+    "PM2.5 at five rolling origins",
+    [partial(sweep, CORPORA, [DIAG, "scroll-full", *WEIGHTED, *ALONE.values()])],
+    {
+        "C161": full_behind,
+        "C187": lambda e: extent(leads(e, "reg_nll", WEIGHTED)),
+        "C188": in_standard_errors,
+        "C189": lambda e: extent(
+            leads(e, "ord_nll", tuple(a for a in WEIGHTED if a != "kendall-ce"))
+        ),
+        "C190": lambda e: as_estimate(between(e, "ord_nll", DIAG, "kendall-ce")),
+        "C191": event_ties,
+        "C192": partial(sharing, head="state"),
+        "C193": partial(sharing, head="event"),
+        "C194": partial(sharing, head="regime"),
+        "C195": agreeing_origins,
+        "C196": training_shares,
+    },
 )

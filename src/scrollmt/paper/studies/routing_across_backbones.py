@@ -5,14 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from scrollmt.backbone import PAPER_BACKBONES
-from scrollmt.paper.jobs import Job
-from scrollmt.paper.protocol import Protocol
-from scrollmt.paper.statistics import Estimate
-from scrollmt.paper.studies.base import study, sweep
+from scrollmt.paper.studies.base import Study, sweep
 from scrollmt.paper.studies.evidence import (
     Evidence,
     Measured,
-    answered,
     each,
     extent,
     largest,
@@ -22,8 +18,8 @@ from scrollmt.paper.studies.evidence import (
     table_cells,
 )
 from scrollmt.paper.studies.kernel_recovery import true_sd
+from scrollmt.paper.tables.statistics import Estimate
 
-NAME = "routing-across-backbones"
 ROUTES = {"none": "scroll-none", "closed": "closed", "diag": "scroll-diag", "full": "scroll-full"}
 
 
@@ -93,36 +89,32 @@ def noise_ratios(e: Evidence, *, backbones: tuple[str, ...]) -> Measured:
     return each({b: sd_ratio(e, "scroll-none", b, "sigma_obs") for b in backbones})
 
 
-def jobs(protocol: Protocol) -> list[Job]:
-    return sweep(["lorenz63", "ou"], ROUTES.values(), protocol)
-
-
-study(NAME, "four routes of the state head on four backbones", jobs)(
-    answered(
-        NAME,
-        {
-            "C128": partial(routing_cells, id="C128", column="reg_nll", routes=tuple(ROUTES)),
-            "C129": partial(
-                routing_cells, id="C129", column="pearson", routes=("closed", "diag", "full")
-            ),
-            "C130": partial(selects, arm="scroll-diag", backbone="tanh+ln"),
-            "C131": partial(selects, arm="scroll-full", backbone="tanh"),
-            "C132": full_beats_closed,
-            "C133": partial(behind_closed, arm="scroll-diag", backbone="relu+ln"),
-            "C134": partial(behind_closed, arm="scroll-diag", backbone="tanh+ln"),
-            "C135": partial(behind_closed, arm="scroll-diag", backbone="relu"),
-            "C136": partial(behind_closed, arm="scroll-diag", backbone="tanh"),
-            "C137": lambda e: largest(
-                {b: e.var_range("lorenz63", "closed", b) for b in PAPER_BACKBONES}
-            ),
-            "C138": closed_does_not_track,
-            "C139": lambda e: e.var_range("lorenz63", "scroll-diag", "tanh+ln"),
-            "C140": lambda e: e.var_range("lorenz63", "scroll-diag", "tanh"),
-            "C141": tracking_needs_norm,
-            "C142": routes_tie,
-            "C143": belief_adds_spread,
-            "C144": partial(noise_ratios, backbones=("relu", "tanh", "tanh+ln")),
-            "C145": partial(noise_ratios, backbones=("relu+ln",)),
-        },
-    )
+STUDY = Study(
+    "routing-across-backbones",
+    "four routes of the state head on four backbones",
+    [partial(sweep, ["lorenz63", "ou"], ROUTES.values())],
+    {
+        "C128": partial(routing_cells, id="C128", column="reg_nll", routes=tuple(ROUTES)),
+        "C129": partial(
+            routing_cells, id="C129", column="pearson", routes=("closed", "diag", "full")
+        ),
+        "C130": partial(selects, arm="scroll-diag", backbone="tanh+ln"),
+        "C131": partial(selects, arm="scroll-full", backbone="tanh"),
+        "C132": full_beats_closed,
+        "C133": partial(behind_closed, arm="scroll-diag", backbone="relu+ln"),
+        "C134": partial(behind_closed, arm="scroll-diag", backbone="tanh+ln"),
+        "C135": partial(behind_closed, arm="scroll-diag", backbone="relu"),
+        "C136": partial(behind_closed, arm="scroll-diag", backbone="tanh"),
+        "C137": lambda e: largest(
+            {b: e.var_range("lorenz63", "closed", b) for b in PAPER_BACKBONES}
+        ),
+        "C138": closed_does_not_track,
+        "C139": lambda e: e.var_range("lorenz63", "scroll-diag", "tanh+ln"),
+        "C140": lambda e: e.var_range("lorenz63", "scroll-diag", "tanh"),
+        "C141": tracking_needs_norm,
+        "C142": routes_tie,
+        "C143": belief_adds_spread,
+        "C144": partial(noise_ratios, backbones=("relu", "tanh", "tanh+ln")),
+        "C145": partial(noise_ratios, backbones=("relu+ln",)),
+    },
 )

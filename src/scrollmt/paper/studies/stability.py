@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 
 from scrollmt.paper.arms import get_arm, questions
-from scrollmt.paper.jobs import Job
-from scrollmt.paper.probes import equivariance as probe
-from scrollmt.paper.protocol import Protocol
-from scrollmt.paper.published import CORPORA
-from scrollmt.paper.studies.base import study, sweep
+from scrollmt.paper.data.published import CORPORA
+from scrollmt.paper.studies.base import Study, sweep
 from scrollmt.paper.studies.evidence import (
     HEADS,
     SCROLLS,
     Evidence,
     Measured,
     NotRecorded,
-    answered,
     recorded,
 )
+from scrollmt.paper.studies.probes import equivariance as probe
 
-NAME = "stability"
 SHORT = ("lorenz63@0.1", "ou@0.1")
 # One with layer norm, whose fits at targets times one are asked for the norm of their features.
 BACKBONE = "tanh+ln"
@@ -76,22 +74,18 @@ def feature_norms(e: Evidence) -> Measured:
     return Measured({"smallest": low.min(), "largest": high.max()}, note=note)
 
 
-def jobs(protocol: Protocol) -> list[Job]:
-    return [
-        *sweep(CORPORA, COMPOSED, protocol),
-        *sweep(SHORT, BELIEFS, protocol),
-        *sweep(["lorenz63"], [probe.NAME], protocol, [BACKBONE]),
-    ]
-
-
-study(NAME, "failures, the smallest noise, and the norm of the features", jobs)(
-    answered(
-        NAME,
-        {
-            "C216": failures,
-            "C217": smallest_noise,
-            "C218": smallest_on_ou,
-            "C219": feature_norms,
-        },
-    )
+STUDY = Study(
+    "stability",
+    "failures, the smallest noise, and the norm of the features",
+    [
+        partial(sweep, CORPORA, COMPOSED),
+        partial(sweep, SHORT, BELIEFS),
+        partial(sweep, ["lorenz63"], [probe.NAME], backbones=[BACKBONE]),
+    ],
+    {
+        "C216": failures,
+        "C217": smallest_noise,
+        "C218": smallest_on_ou,
+        "C219": feature_norms,
+    },
 )

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pandas as pd
 
 from scrollmt import scores
 from scrollmt.laws import GaussianLaw
-from scrollmt.paper.jobs import Job
-from scrollmt.paper.protocol import Protocol
-from scrollmt.paper.published import GRIDS
-from scrollmt.paper.statistics import Estimate, estimate
-from scrollmt.paper.studies.base import study, sweep
+from scrollmt.paper.data.published import GRIDS
+from scrollmt.paper.studies.base import Study, sweep
 from scrollmt.paper.studies.evidence import (
     SCROLLS,
     TOTAL,
     Evidence,
     Measured,
-    answered,
     order,
     paired,
     settings,
 )
 from scrollmt.paper.studies.lambda_grid_fairness import KINDS, same_run, tuning_gain, worth_of_nats
 from scrollmt.paper.studies.main_comparison import margin
-from scrollmt.paper.verdicts import ordered
+from scrollmt.paper.tables.statistics import Estimate, estimate
+from scrollmt.paper.tables.verdicts import ordered
 
-NAME = "standardised-targets"
 RAW, STD = "lorenz63", "lorenz63-std"
 CORNER = 30.0
 # The paper's event weights are three decades apart; one less still is scattered.
@@ -103,30 +100,28 @@ def grid_coverage(e: Evidence) -> Measured:
     return Measured(found.mean, found.se, note=f"the better grid is {grid}")
 
 
-def jobs(protocol: Protocol) -> list[Job]:
-    arms = [*SCROLLS, "map-ce", "map-probit", *GRIDS]
-    return [*sweep([STD], arms, protocol), *sweep([RAW], [*SCROLLS, *GRIDS], protocol)]
-
-
-study(NAME, "Lorenz with standardised targets, both selection criteria", jobs)(
-    answered(
-        NAME,
-        {
-            "C071": shift_of_a_fit,
-            "C072": criteria_agree,
-            "C073": lambda e: worth_of_nats(e, STD, "ce"),
-            "C074": lambda e: worth_of_nats(e, STD, "probit"),
-            "C075": lambda e: tuning_gain(e, STD, "ce"),
-            "C076": lambda e: tuning_gain(e, STD, "probit"),
-            "C077": scattered_weights,
-            "C078": in_the_corner,
-            "C079": weight_ratio,
-            "C081": lambda e: margin(e, arm="scroll-diag", corpus=STD),
-            "C082": lambda e: margin(e, arm="scroll-full", corpus=STD),
-            "C083": margins_stay,
-            "C085": lambda e: e.mean("reg_calerr", STD, "scroll-diag"),
-            "C086": grid_coverage,
-            "C087": lambda e: e.less(TOTAL, STD, "scroll-none", "map-ce-grid"),
-        },
-    )
+STUDY = Study(
+    "standardised-targets",
+    "Lorenz with standardised targets, both selection criteria",
+    [
+        partial(sweep, [STD], [*SCROLLS, "map-ce", "map-probit", *GRIDS]),
+        partial(sweep, [RAW], [*SCROLLS, *GRIDS]),
+    ],
+    {
+        "C071": shift_of_a_fit,
+        "C072": criteria_agree,
+        "C073": lambda e: worth_of_nats(e, STD, "ce"),
+        "C074": lambda e: worth_of_nats(e, STD, "probit"),
+        "C075": lambda e: tuning_gain(e, STD, "ce"),
+        "C076": lambda e: tuning_gain(e, STD, "probit"),
+        "C077": scattered_weights,
+        "C078": in_the_corner,
+        "C079": weight_ratio,
+        "C081": lambda e: margin(e, arm="scroll-diag", corpus=STD),
+        "C082": lambda e: margin(e, arm="scroll-full", corpus=STD),
+        "C083": margins_stay,
+        "C085": lambda e: e.mean("reg_calerr", STD, "scroll-diag"),
+        "C086": grid_coverage,
+        "C087": lambda e: e.less(TOTAL, STD, "scroll-none", "map-ce-grid"),
+    },
 )

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from scrollmt.paper.jobs import Job
-from scrollmt.paper.protocol import TARGET_SCALES, Protocol
-from scrollmt.paper.studies.base import study, sweep
-from scrollmt.paper.studies.evidence import TOTAL, Evidence, Measured, answered, extent
+from scrollmt.paper.protocol import TARGET_SCALES
+from scrollmt.paper.studies.base import Study, sweep
+from scrollmt.paper.studies.evidence import TOTAL, Evidence, Measured, extent
 
-NAME = "target-scales"
 # At c = 1 the runs are those of the headline corpus.
 CORPORA = {c: "lorenz63" if c == 1.0 else f"lorenz63*{c:g}" for c in TARGET_SCALES}
 BACKBONES = ("tanh", "tanh+ln")
@@ -26,18 +24,20 @@ def margins(e: Evidence, *, arm: str, backbones: tuple[str, ...]) -> Measured:
     )
 
 
-def jobs(protocol: Protocol) -> list[Job]:
-    arms = ["scroll-diag", "scroll-full", "map-ce-grid"]
-    return sweep(CORPORA.values(), arms, protocol, BACKBONES)
-
-
-study(NAME, "Lorenz targets times c on fixed backbones", jobs)(
-    answered(
-        NAME,
-        {
-            "C088": partial(margins, arm="scroll-diag", backbones=("tanh+ln",)),
-            "C089": partial(margins, arm="scroll-full", backbones=BACKBONES),
-            "C090": partial(margins, arm="scroll-diag", backbones=("tanh",)),
-        },
-    )
+STUDY = Study(
+    "target-scales",
+    "Lorenz targets times c on fixed backbones",
+    [
+        partial(
+            sweep,
+            CORPORA.values(),
+            ["scroll-diag", "scroll-full", "map-ce-grid"],
+            backbones=BACKBONES,
+        )
+    ],
+    {
+        "C088": partial(margins, arm="scroll-diag", backbones=("tanh+ln",)),
+        "C089": partial(margins, arm="scroll-full", backbones=BACKBONES),
+        "C090": partial(margins, arm="scroll-diag", backbones=("tanh",)),
+    },
 )

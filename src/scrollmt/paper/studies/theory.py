@@ -11,14 +11,10 @@ from functools import wraps
 
 import jax
 
-from scrollmt.paper.jobs import Job
-from scrollmt.paper.protocol import Protocol
 from scrollmt.paper.studies import theory_laws as laws
 from scrollmt.paper.studies import theory_objective as objective
-from scrollmt.paper.studies.base import study
-from scrollmt.paper.studies.evidence import Answer, Evidence, Measured, answered
-
-NAME = "theory"
+from scrollmt.paper.studies.base import Study
+from scrollmt.paper.studies.evidence import Answer, Evidence, Measured
 
 
 def in_double(answer: Callable[[], Measured | float]) -> Answer:
@@ -30,10 +26,6 @@ def in_double(answer: Callable[[], Measured | float]) -> Answer:
             return answer()
 
     return evaluated
-
-
-def jobs(protocol: Protocol) -> list[Job]:
-    return []
 
 
 _IDENTITIES: dict[str, Callable[[], Measured | float]] = {
@@ -56,6 +48,9 @@ _IDENTITIES: dict[str, Callable[[], Measured | float]] = {
     "C262": objective.share_of_the_prior,
     "C263": objective.task_listed_twice,
 }
-study(NAME, "the paper's identities, evaluated in double precision", jobs)(
-    answered(NAME, {id: in_double(answer) for id, answer in _IDENTITIES.items()})
+STUDY = Study(
+    "theory",
+    "the paper's identities, evaluated in double precision",
+    [],
+    {id: in_double(answer) for id, answer in _IDENTITIES.items()},
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -10,13 +11,13 @@ import numpy as np
 from scipy.special import ndtr
 
 from scrollmt.beliefs import Diag, Full
-from scrollmt.heads import PROBIT_BASE_SCALE, AbstractHead, AbstractProbit, Gaussian, Ordinal
+from scrollmt.heads import PROBIT_BASE_SCALE, Gaussian, Ordinal
 from scrollmt.model import Model, Task
 from scrollmt.objective import Data, data_terms
 from scrollmt.paper.studies.evidence import Measured
+from scrollmt.paper.studies.given import Given
 from scrollmt.paper.studies.theory_problem import (
     D,
-    Given,
     N,
     difference,
     energies,
@@ -34,21 +35,28 @@ def quadrature() -> float:
     worst = 0.0
     for name, (mean, var) in found.lines.items():
         latent = np.asarray(mean)[:, None] + np.sqrt(np.asarray(var))[:, None] * nodes
-        likelihood = _likelihood(model.tasks[name].head, np.asarray(data.y[name])[:, None], latent)
+        head, y = model.tasks[name].head, np.asarray(data.y[name])[:, None]
+        likelihood = LIKELIHOODS[name](head, y, latent)
         average = likelihood @ mass / math.sqrt(2.0 * math.pi)
         worst = max(worst, difference(found.terms[name], -np.log(average)))
     return worst
 
 
-def _likelihood(head: AbstractHead, y: np.ndarray, a: np.ndarray) -> np.ndarray:
-    """p(y | a) of a head, without a belief."""
-    if isinstance(head, Gaussian):
-        sd = float(head.sigma_obs)
-        return np.exp(-0.5 * ((y - a) / sd) ** 2) / (sd * math.sqrt(2.0 * math.pi))
-    assert isinstance(head, AbstractProbit)
+def _density(head: Any, y: np.ndarray, a: np.ndarray) -> Any:
+    """p(y | a) of a value: a normal density around the latent line."""
+    sd = float(head.sigma_obs)
+    return np.exp(-0.5 * ((y - a) / sd) ** 2) / (sd * math.sqrt(2.0 * math.pi))
+
+
+def _mass(head: Any, y: np.ndarray, a: np.ndarray) -> Any:
+    """p(y | a) of a bucket: the mass between its two cutpoints."""
     edges = np.array([-np.inf, *np.asarray(head.cutpoints), np.inf])
     low, high = ((edges[y + k] - a) / PROBIT_BASE_SCALE for k in (0, 1))
     return ndtr(high) - ndtr(low)
+
+
+# Written out beside the library's own heads, by the tasks of the problem.
+LIKELIHOODS = {"state": _density, "event": _mass, "regime": _mass}
 
 
 def two_buckets() -> float:

@@ -41,7 +41,7 @@ def best_variance() -> float:
         return -jnp.mean(head.log_predictive(residuals, zeros, var + zeros))
 
     slope = jax.jit(jax.grad(loss))
-    root = brentq(lambda v: float(slope(v)), 0.01, 10.0, xtol=1e-14)
+    root = float(brentq(lambda v: float(slope(v)), 0.01, 10.0, xtol=1e-14))
     return root + 1e-8 - float(jnp.mean(residuals**2))
 
 

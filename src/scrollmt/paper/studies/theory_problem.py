@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from scrollmt.backbone import Dense
 from scrollmt.beliefs import Diag
@@ -19,13 +19,6 @@ from scrollmt.objective import Data, composed, data_terms, shared_cavity
 
 N, D, H = 12, 3, 5
 CLASSES = 4
-
-
-class Given(eqx.Module):
-    """Features that are the inputs."""
-
-    def __call__(self, x: Float[Array, " H"]) -> Float[Array, " H"]:
-        return x
 
 
 @cache

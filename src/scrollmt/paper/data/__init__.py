@@ -1,0 +1,1 @@
+"""Data of the package: what the paper printed, and what we say about it."""

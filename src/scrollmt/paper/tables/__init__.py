@@ -1,0 +1,1 @@
+"""From records to what is read: selected runs, statistics, verdicts, tables, figures, pages."""
