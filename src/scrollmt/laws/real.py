@@ -136,7 +136,7 @@ class NumberLaw(Law):
 
     def _central(self, level: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Between which levels of the distribution function central intervals lie."""
-        return 0.5 * (1.0 - level), 0.5 * (1.0 + level)
+        return np.asarray(0.5 * (1.0 - level)), np.asarray(0.5 * (1.0 + level))
 
     def covered(self, y: Numbers, levels: Numbers) -> np.ndarray:
         """1.0 where y lies in the central interval, else 0.0: (N,) for a scalar level, or (N, L).

@@ -131,7 +131,7 @@ class PitMap:
         """The levels of the mapped law between which its central intervals lie."""
         tail = 0.5 * (1.0 - level)
         if not self.conformal:
-            return tail, 1.0 - tail
+            return np.asarray(tail), np.asarray(1.0 - tail)
         # Rounded outwards: of the kept ranks the last one that has no more than the tail.
         rank = np.floor((self.labels + 1) * tail + 1e-9)
         place = np.searchsorted(self.ranks, rank, side="right")
@@ -262,8 +262,9 @@ class RecalibratedLaw(RealLaw):
             return self._moments_with_masses()
         z, weight = self.pit_map.nodes()
         values = np.stack([self._at_score(float(one)) for one in z])
-        mean = weight @ values
-        return mean, np.sqrt(weight @ (values - mean) ** 2)
+        # Not by a matrix product, whose rounding depends on the number of forecasts.
+        mean = np.sum(weight[:, None] * values, axis=0)
+        return mean, np.sqrt(np.sum(weight[:, None] * (values - mean) ** 2, axis=0))
 
     def _moments_with_masses(self) -> tuple[Vector, Vector]:
         r"""E[g(Y)] = g(y_0) + \int g' P(Y > y) dy, by the trapezoidal rule between quantiles."""
