@@ -77,7 +77,12 @@ def test_a_table_config_becomes_heads() -> None:
     assert config.split.order == "random"
     # A preset that nobody touched keeps its name.
     expected: dict[str, Any] = {"preset": "default", "belief": "full", "backbone": "select"}
-    assert config.settings == expected | {"refit": False, "seed": 7, "ensemble": 3}
+    assert config.settings == expected | {
+        "refit": False,
+        "calibrate": "none",
+        "seed": 7,
+        "ensemble": 3,
+    }
     # Where nothing is kept back, what was chosen is trained again on all rows.
     assert parsed(TABLE + "[split]\ntest = 0\n").settings["refit"]
     assert not parsed(TABLE + "[split]\ntest = 0\n[model]\nrefit = false\n").settings["refit"]

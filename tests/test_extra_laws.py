@@ -14,10 +14,19 @@ from scipy.special import gammainc, logsumexp
 from scrollmt import GaussianLaw, at_lead, mix, original_units
 from scrollmt import scores as scoring
 from scrollmt.heads import Poisson
-from scrollmt.laws import CensoredLaw, CountLaw, HeadLaw, RealLaw, StudentTLaw
+from scrollmt.laws import (
+    CensoredLaw,
+    CountLaw,
+    HeadLaw,
+    PitMap,
+    RealLaw,
+    RecalibratedLaw,
+    StudentTLaw,
+)
 from scrollmt.laws.transformed import TransformedLaw
 
 INF = math.inf
+PIT_MAP = PitMap((-1.0, 0.1, 1.2), (-0.8, 0.2, 1.0))
 
 
 def latent(mean: list[float], sd: list[float]) -> GaussianLaw:
@@ -42,6 +51,9 @@ LAWS: dict[str, Callable[[int], RealLaw]] = {
     ),
     "censored": lambda n: CensoredLaw(
         GaussianLaw(np.linspace(-2, 2, n), np.full(n, 1.3)), -0.5, 1.5
+    ),
+    "recalibrated": lambda n: RecalibratedLaw(
+        GaussianLaw(np.linspace(-2, 2, n), np.full(n, 1.3)), PIT_MAP
     ),
 }
 

@@ -303,6 +303,7 @@ SETTINGS: dict[str, list[Any]] = {
     "backbone": ["select", "tanh", "x", 3, None, lambda: None, lambda x: x],
     "validation": [0.2, 0, 1, -1, "x", None, (1,), (None, None), np.ones((3, 3)), {}],
     "refit": [False, True],
+    "calibrate": ["none", "isotonic", "conformal", "x", 3, None],
     "seed": [0, -1, 1.5, None, "x", 2**40, np.int64(3)],
     "ensemble": [1, 0, None, 1.5, "x"],
     "seeds": [None, [], 5, [1, 1], ["x"], "12"],

@@ -136,6 +136,11 @@ def to_onnx(model: Forecaster) -> onnx.ModelProto:
     your own are written from their `rows`.
     """
     model._check_fitted()
+    if model.calibration_:
+        raise ValueError(
+            f"a model with calibrate={model.calibrate!r} has no ONNX form: its laws go through "
+            "maps that the graph does not hold; fit it with calibrate='none' to export it"
+        )
     graph, scales = Graph(), model.scales_
     # A column that was constant in the fit is ignored, and does not become 0 / 0.
     sd = np.where(scales.x_sd > 0, scales.x_sd, np.inf)

@@ -31,7 +31,7 @@ from scrollmt._fitting.batches import Factory
 from scrollmt._fitting.selection import Selection, joined
 from scrollmt._io import settings, store
 from scrollmt._io.sklearn import AbstractEstimator
-from scrollmt._scoring import evaluation, judging
+from scrollmt._scoring import evaluation, judging, recalibration
 from scrollmt.adapters import columns_of
 from scrollmt.beliefs import Choices
 from scrollmt.couplings import read_groups
@@ -79,6 +79,10 @@ class Forecaster(AbstractEstimator):
         After a held-out part has chosen, train the chosen runs again on all rows, for the number of
         steps that was best. `validation_nll_` stays that of the runs without it. With folds every
         row trains already, and it has no effect.
+    calibrate : "none", "isotonic" or "conformal"
+        Recalibrate the laws by what they said of labels that did not train them: values by a
+        monotone map of their distribution function, classes by one of their probabilities.
+        "conformal" gives values intervals of guaranteed coverage too.
     seed : int
         Drives the split and the starting values. JAX's precision at the time of `fit` is that
         of the model, then and ever after.
@@ -111,7 +115,9 @@ class Forecaster(AbstractEstimator):
     validation_nll_ : float
         Of the mixed laws, added over tasks, in the user's units; here and in `candidates_` a
         coupled task is scored given the coupled ones before it. With folds, each label is
-        scored by the runs that did not train on it.
+        scored by the runs that did not train on it. Before recalibration.
+    calibration_ : mapping of name to map
+        What `calibrate` learned: `labels`, `share` of the map, `gain` in nats; empty for "none".
     stop_reason_ : "steps", "patience", "nonfinite" or "interrupted"
         Why the chosen run ended.
     references_ : mapping of name to Reference
@@ -151,6 +157,7 @@ class Forecaster(AbstractEstimator):
         optimizer: Any = "adam",
         validation: Any = None,
         refit: bool = False,
+        calibrate: str = "none",
         seed: int = 0,
         ensemble: int = 1,
         seeds: Sequence[int] | None = None,
@@ -167,6 +174,7 @@ class Forecaster(AbstractEstimator):
         self.optimizer = optimizer
         self.validation = validation
         self.refit = refit
+        self.calibrate = calibrate
         self.seed = seed
         self.ensemble = ensemble
         self.seeds = seeds
@@ -229,6 +237,7 @@ class Forecaster(AbstractEstimator):
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
         self.references_ = ready.references
+        self.calibration_ = recalibration.fitted(self.calibrate, ready, chosen, self._mixing())
         if chosen.out_of_fold is not None:
             scores = judging.out_of_fold(ready, chosen.out_of_fold)
             self.validation_nll_ = -judging.summed(ready.judged, scores)
@@ -359,7 +368,8 @@ class Forecaster(AbstractEstimator):
         return members.Mixing(self.committee_, self.weights_, self.moments_)
 
     def _laws(self, x: np.ndarray) -> Laws:
-        return members.laws(self.tasks_, self.members_, self._mixing(), self.scales_, x)
+        laws = members.laws(self.tasks_, self.members_, self._mixing(), self.scales_, x)
+        return recalibration.applied(laws, self.calibration_)
 
 
 def load(

@@ -279,11 +279,13 @@ def _selection(
 ) -> Selection:
     # Two questions whose run was best at the same step share one member.
     members: dict[tuple[int, int, int], Model] = {}
+    folds: list[int] = []
 
     def member(run: _Run, criterion: int) -> int:
         place = id(run.batch), run.place, run.best_step(criterion)
         if place not in members:
             members[place] = run.model(criterion)
+            folds.append(run.fold)
         return list(members).index(place)
 
     committee = {
@@ -306,6 +308,7 @@ def _selection(
         interrupted=interrupted,
         weights=dict(weights),
         out_of_fold=dict(out_of_fold),
+        fold_of=folds,
     )
 
 

@@ -40,6 +40,18 @@ class Mixing:
     weights: Mapping[str, Sequence[float]] | None = None
     moments: bool = False
 
+    def only(self, numbers: Sequence[int]) -> Mixing:
+        """The mixing of some members; tasks that have none of them are left out."""
+        kept = {
+            name: [place for place, number in enumerate(own) if number in numbers]
+            for name, own in self.committee.items()
+        }
+        committee = {n: [self.committee[n][k] for k in own] for n, own in kept.items() if own}
+        weights = self.weights
+        if weights is not None:
+            weights = {name: [weights[name][k] for k in kept[name]] for name in committee}
+        return Mixing(committee, weights, self.moments)
+
     def mixed(self, name: str, laws: Mapping[int, LawT]) -> LawT:
         """One law of a task, from those of its members by number."""
         members = self.committee[name]

@@ -57,6 +57,8 @@ class Selection:
     weights: dict[str, tuple[float, ...]] | None = None
     # The log score of the mixed law at every row, from runs that did not train on it, by question.
     out_of_fold: dict[str, np.ndarray] | None = None
+    # The fold that each member did not train on; None without folds.
+    fold_of: list[int] | None = None
 
 
 def by_architecture(
@@ -314,6 +316,7 @@ def joined(selections: Sequence[Selection], labels: Sequence[int]) -> Selection:
     best = min(selections, key=lambda s: float(s.table["validation_nll"].min()))
     members: list[Model] = []
     validated: list[Model] = []
+    folds: list[int] = []
     committee: dict[str, tuple[int, ...]] = {name: () for name in best.committee}
     lead = 0
     for selection in selections:
@@ -323,6 +326,7 @@ def joined(selections: Sequence[Selection], labels: Sequence[int]) -> Selection:
             committee[name] += tuple(len(members) + i for i in chosen)
         members += selection.members
         validated += selection.validated
+        folds += selection.fold_of or []
     tables = (s.table.assign(seed=label) for s, label in zip(selections, labels, strict=True))
     return Selection(
         members=members,
@@ -335,6 +339,7 @@ def joined(selections: Sequence[Selection], labels: Sequence[int]) -> Selection:
         interrupted=any(s.interrupted for s in selections),
         weights=_joined_weights(selections),
         out_of_fold=_joined_scores(selections),
+        fold_of=folds or None,
     )
 
 

@@ -29,6 +29,7 @@ def settings_of(
 ) -> tuple[dict[str, AbstractHead], Preset, Backbone | Factory | None]:
     """Heads, preset and a backbone of the user's own, in JAX's current precision."""
     given = settings.read_heads(model.tasks, model.belief)
+    settings.read_calibrate(model.calibrate, model.joint)
     heads = {name: holdout.in_current_precision(head) for name, head in given.items()}
     preset = get_preset(model.preset).with_schedule(model.steps, model.patience)
     if isinstance(model.backbone, str):

@@ -16,6 +16,7 @@ from scrollmt.heads import AbstractHead
 
 # Between the seeds of an ensemble's members, so that ensembles of nearby seeds share none.
 MEMBER_STRIDE = 1000
+RECALIBRATIONS = ("none", "isotonic", "conformal")
 
 
 def read_heads(tasks: Any, belief: Any) -> dict[str, AbstractHead]:
@@ -45,6 +46,21 @@ def read_optimizer(optimizer: Any) -> Optimizer | None:
             "folder stores no optimizer of your own: set it before you fit a loaded model anew"
         )
     return None
+
+
+def read_calibrate(calibrate: Any, joint: Any) -> str:
+    """How laws are recalibrated; tasks with a joint law keep theirs."""
+    if not isinstance(calibrate, str) or calibrate not in RECALIBRATIONS:
+        raise ValueError(
+            f"calibrate must be one of {', '.join(map(repr, RECALIBRATIONS))}, "
+            f"got {shown(calibrate)}"
+        )
+    if calibrate != "none" and joint is not None:
+        raise ValueError(
+            f"calibrate={calibrate!r} changes the law of each task alone, and joint= needs them "
+            "Gaussian together; leave out one of the two"
+        )
+    return calibrate
 
 
 def warn_of_shared_start(backbone: Any, members: int) -> None:

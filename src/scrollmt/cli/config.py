@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from scrollmt._io.settings import RECALIBRATIONS
 from scrollmt.beliefs import BELIEFS
 from scrollmt.cli.asking import Columns, Questions, Targets, read_questions, read_targets
 from scrollmt.cli.csvs import separator_hint
@@ -255,6 +256,7 @@ def _settings(model: Section, training: Section) -> dict[str, Any]:
         "belief": model.get("belief", choice(BELIEFS), "diag"),
         "backbone": model.get("backbone", choice(backbones), "select"),
         "refit": model.get("refit", boolean, None),
+        "calibrate": model.get("calibrate", choice(RECALIBRATIONS), "none"),
         "seed": model.get("seed", whole(0), 0),
         "ensemble": model.get("ensemble", whole(1, 1000), 1),
     }

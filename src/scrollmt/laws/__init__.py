@@ -38,6 +38,8 @@ from scrollmt.laws.gaussian_mixture import GaussianMixtureLaw
 from scrollmt.laws.latent import LatentLaw
 from scrollmt.laws.mixture import MixtureLaw, mix, moment_matched
 from scrollmt.laws.real import Members, NumberLaw, RealLaw, members
+from scrollmt.laws.recalibrated import PitMap, RecalibratedLaw
+from scrollmt.laws.remapped import OrderedMap, UnorderedMap
 from scrollmt.laws.skewed import SinhArcsinhLaw
 from scrollmt.laws.student import StudentTLaw
 
@@ -62,11 +64,15 @@ __all__ = [
     "NumberLaw",
     "Numbers",
     "OrderedLaw",
+    "OrderedMap",
     "OrdinalLaw",
+    "PitMap",
     "RealLaw",
+    "RecalibratedLaw",
     "Scored",
     "SinhArcsinhLaw",
     "StudentTLaw",
+    "UnorderedMap",
     "Vector",
     "averaged",
     "central_z",

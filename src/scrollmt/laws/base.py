@@ -13,7 +13,7 @@ import copy
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self, TypeAlias, TypeVar, overload
+from typing import Any, ClassVar, Literal, Self, TypeAlias, TypeVar, overload
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,8 @@ MemberWeights = Float[np.ndarray, "M N"]
 # What NumPy can read as numbers. Its own ArrayLike leaves out None, which a label may be, and
 # plain floats under a run-time checker.
 Numbers: TypeAlias = Any
+# What recalibration maps: normal scores of a number, log odds of ordered classes, log masses.
+Calibrated: TypeAlias = Literal["number", "ordered", "unordered"]
 
 
 def real_labels(y: Numbers, n: int, name: str = "y") -> Vector:
@@ -131,6 +133,11 @@ class Law(abc.ABC):
     def metrics(self) -> tuple[str, ...]:
         """Which of "coverage", "crps", "rmse", "mae", "accuracy", "brier", "rps" suit the law."""
         return ()
+
+    @property
+    def calibrated_by(self) -> Calibrated | None:
+        """Which kind of map recalibrates the law; None where it has no distribution function."""
+        return None
 
     def columns(self, quantiles: Sequence[float], *, wide: bool = False) -> dict[str, np.ndarray]:
         """What a table of several tasks shows of the law, by column, each (N,)."""

@@ -135,7 +135,7 @@ class CensoredLaw(RealLaw):
     def _moments(self) -> tuple[Table, Table]:
         """Mean and variance of what is recorded, by component, in its sds around its mean."""
         a, b = (self._standardised(limit) for limit in (self.lower, self.upper))
-        inside = np.exp(_log_mass(a, b))
+        inside = np.exp(log_mass(a, b))
         density = [np.exp(-0.5 * z**2) / math.sqrt(2.0 * math.pi) for z in (a, b)]
         # An infinite limit has no mass, and no say.
         finite = [np.where(np.isfinite(z), z, 0.0) for z in (a, b)]
@@ -168,7 +168,7 @@ class CensoredLaw(RealLaw):
         known = pairs[:, 0] == pairs[:, 1]
         density = self.latent.log_prob(np.where(known, pairs[:, 0], 0.0))
         between = ~known[:, None]
-        mass = _log_mass(np.where(between, lo, -np.inf), np.where(between, hi, np.inf))
+        mass = log_mass(np.where(between, lo, -np.inf), np.where(between, hi, np.inf))
         with np.errstate(divide="ignore"):
             mixed = logsumexp(mass + np.log(self.latent.normals.weights), axis=1)
         return np.where(known, density, mixed)
@@ -237,7 +237,7 @@ def _square_integral(z: Vector) -> Vector:
     return np.where(np.isneginf(z), 0.0, finite * cdf**2 + 2.0 * cdf * density - rest)
 
 
-def _log_mass(lo: Vector, hi: Vector) -> Vector:
+def log_mass(lo: Vector, hi: Vector) -> Vector:
     """log[Phi(hi) - Phi(lo)] in the tail where neither rounds to one."""
     with np.errstate(divide="ignore", invalid="ignore"):
         flip = lo + hi > 0.0

@@ -22,6 +22,7 @@ from jaxtyping import Float, Int, PRNGKeyArray
 from scipy.special import logsumexp
 
 from scrollmt.laws.base import (
+    Calibrated,
     IntVector,
     Law,
     MemberWeights,
@@ -58,6 +59,10 @@ class DiscreteLaw(Law):
     @property
     def metrics(self) -> tuple[str, ...]:
         return ("accuracy",)
+
+    @property
+    def calibrated_by(self) -> Calibrated | None:
+        return "unordered"
 
     def __init__(self, log_probs: Numbers) -> None:
         table = set_array(self, "log_probs", log_probs, 2)
@@ -141,6 +146,10 @@ class OrderedLaw(DiscreteLaw):
     @property
     def metrics(self) -> tuple[str, ...]:
         return "accuracy", "rps"
+
+    @property
+    def calibrated_by(self) -> Calibrated | None:
+        return "ordered"
 
     @property
     def cdfs(self) -> Matrix:

@@ -24,6 +24,7 @@ from jaxtyping import Float, Int, PRNGKeyArray
 from scipy.special import ndtr
 
 from scrollmt.laws.base import (
+    Calibrated,
     Law,
     MemberWeights,
     Numbers,
@@ -130,8 +131,12 @@ class NumberLaw(Law):
     def interval(self, level: Numbers) -> tuple[np.ndarray, np.ndarray]:
         """The central interval as (lower, upper), like `quantile`: no more than half of the
         remaining mass lies to either side."""
-        levels = probabilities(level, "level")
-        return self.quantile(0.5 * (1.0 - levels)), self.quantile(0.5 * (1.0 + levels))
+        lower, upper = self._central(probabilities(level, "level"))
+        return self.quantile(lower), self.quantile(upper)
+
+    def _central(self, level: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Between which levels of the distribution function central intervals lie."""
+        return np.asarray(0.5 * (1.0 - level)), np.asarray(0.5 * (1.0 + level))
 
     def covered(self, y: Numbers, levels: Numbers) -> np.ndarray:
         """1.0 where y lies in the central interval, else 0.0: (N,) for a scalar level, or (N, L).
@@ -142,7 +147,7 @@ class NumberLaw(Law):
         low, high = self.cdf_pair(y)
         if level.ndim:
             low, high = low[:, None], high[:, None]
-        start, stop = 0.5 * (1.0 - level), 0.5 * (1.0 + level)
+        start, stop = self._central(level)
         mass = high - low
         inside = np.minimum(high, stop) - np.maximum(low, start)
         share = np.maximum(inside, 0.0) / np.where(mass > 0.0, mass, 1.0)
@@ -213,6 +218,10 @@ class RealLaw(NumberLaw):
     @property
     def metrics(self) -> tuple[str, ...]:
         return "coverage", "crps", "rmse", "mae"
+
+    @property
+    def calibrated_by(self) -> Calibrated | None:
+        return "number"
 
     @property
     def normals(self) -> Normals | None:

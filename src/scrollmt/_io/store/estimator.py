@@ -18,6 +18,7 @@ from scrollmt._io.store.custom import read_classes
 from scrollmt._io.store.folder import Arrays, ModelFolderError, read_folder, write_folder
 from scrollmt._scoring.references import Reference
 from scrollmt.heads import AbstractHead, Gaussian
+from scrollmt.laws.remapped import Map, map_from_dict
 from scrollmt.model import Backbone
 from scrollmt.windows import Recipe
 
@@ -55,12 +56,14 @@ def save_estimator(fitted: Any, path: str | os.PathLike[str]) -> None:
                 **({} if isinstance(fitted.optimizer, str) else {"optimizer": None}),
                 "validation": _validation(fitted.validation),
                 "refit": fitted.refit,
+                **({} if fitted.calibrate == "none" else {"calibrate": fitted.calibrate}),
                 "seed": fitted.seed,
                 "ensemble": fitted.ensemble,
                 "seeds": None if fitted.seeds is None else [int(s) for s in fitted.seeds],
                 "verbose": fitted.verbose,
             },
             "scales": asdict(fitted.scales_),
+            **_calibration(fitted.calibration_),
             "references": {name: one.to_dict() for name, one in fitted.references_.items()},
             "recipe": None if fitted.recipe_ is None else fitted.recipe_.to_dict(),
             "feature_names": getattr(fitted, "feature_names_in_", None),
@@ -110,6 +113,7 @@ def load_estimator(
             optimizer=given.get("optimizer", "adam"),
             validation=given["validation"],
             refit=given.get("refit", False),
+            calibrate=given.get("calibrate", "none"),
             seed=given["seed"],
             ensemble=given["ensemble"],
             seeds=given["seeds"],
@@ -138,6 +142,10 @@ def load_estimator(
         # Version 0.1 stored no references.
         stored = content.get("references", {})
         out.references_ = {n: Reference.from_dict(one, out.tasks_[n]) for n, one in stored.items()}
+        maps = content.get("calibration", {})
+        out.calibration_ = {n: map_from_dict(one["kind"], one) for n, one in maps.items()}
+        if not out.calibration_.keys() <= out.tasks_.keys():
+            raise ModelFolderError(f"calibration has the tasks {list(maps)!r:.60}")
         out.candidates_ = parts.table_from_dict(content["candidates"])
         out.history_ = parts.table_from_dict(content["history"])
         out.validation_nll_ = content["validation_nll"]
@@ -163,6 +171,12 @@ def _validation(given: Any) -> float | str | None:
     if given is None or isinstance(given, Real):
         return given if given is None or isinstance(given, int) else float(given)
     return "your own data, which is not stored"
+
+
+def _calibration(maps: Mapping[str, Map]) -> dict[str, Any]:
+    """Maps by task, as numbers; nothing without any."""
+    stored = {name: {"kind": one.kind, **one.to_dict()} for name, one in maps.items()}
+    return {"calibration": stored} if stored else {}
 
 
 def _weights(
