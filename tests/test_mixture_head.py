@@ -117,6 +117,24 @@ def test_it_starts_with_equal_shares_of_a_standard_law(components: int) -> None:
     assert f"{components} Gaussian components" in start.description
 
 
+def test_training_starts_from_the_mixture_of_all_labels() -> None:
+    """Two branches of unequal weight; labels of weight zero do not count."""
+    rng = np.random.default_rng(0)
+    y = np.where(rng.random(4000) < 0.3, -1.5, 0.7) + 0.2 * rng.normal(size=4000)
+    weight = np.where(rng.random(4000) < 0.1, 0.0, 1.0)
+    y[weight == 0.0] = 50.0
+    with jax.enable_x64(True):
+        start = cast_floats(Mixture(2)).started(jnp.asarray(y), jnp.asarray(weight))
+        law = start.law(np.zeros((1, 3)), np.zeros((1, 3)))
+    # The law of the constructor counts as two labels in a hundred.
+    np.testing.assert_allclose(law.means, [[-1.5, 0.7]], atol=0.05)
+    np.testing.assert_allclose(law.weights, [[0.3, 0.7]], atol=0.03)
+    np.testing.assert_allclose(law.sds, 0.2, atol=0.05)
+    same = Mixture(2)
+    for labels, shares in (([3.0, 3.0], [1.0, 1.0]), ([1.0, 2.0], [0.0, 0.0])):
+        assert same.started(jnp.asarray(labels), jnp.asarray(shares)) is same
+
+
 @pytest.mark.parametrize("bad", [1, 0, -3, 2.5, "5", True])
 def test_it_needs_two_components(bad: Any) -> None:
     with pytest.raises(ValueError, match=r"whole number of at least 2 components.*Gaussian"):

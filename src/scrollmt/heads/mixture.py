@@ -15,11 +15,14 @@ Shapes: `mean` and `var` are `(N, 2C-1)`, components first, then the gate.
 
 from __future__ import annotations
 
+from typing import Self
+
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
-from scipy.special import log_ndtr, ndtri
+from scipy.special import log_ndtr, ndtri, softmax
 
 from scrollmt._io.arguments import is_whole, shown
 from scrollmt._numerics import graph
@@ -33,6 +36,10 @@ from scrollmt.laws import GaussianMixtureLaw
 # Without a least width the density is unbounded where a label occurs several times: a component
 # shrinks onto it. Labels are scaled to an sd of one.
 SIGMA_FLOOR = 1e-3
+# Of the starting values: rounds of EM, and how many labels of the constructor's law, as a share,
+# each component has beside its own. So none is ever empty, or as narrow as one label.
+_ROUNDS = 30
+_PRIOR_SHARE = 0.01
 
 
 class Mixture(AbstractHead):
@@ -84,6 +91,37 @@ class Mixture(AbstractHead):
 
     def target_scale(self, labels: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
         return mean_and_sd(labels, weight)
+
+    def started(self, y: Array, weight: Array) -> Self:
+        """The mixture that fits all training labels at once, by EM from the constructor's law."""
+        labels, share = (np.asarray(a, np.float64) for a in (y, weight))
+        # A fold may have no label, or one value alone.
+        seen = labels[share > 0.0]
+        if len(seen) == 0 or np.ptp(seen) == 0.0:
+            return self
+        centre, spread = mean_and_sd(labels, share)
+        offsets, noise, _ = self._numbers()
+        first = centre + spread * offsets, spread**2 * noise
+        means, variances = first
+        shares = np.full(self.components, 1.0 / self.components)
+        for _ in range(_ROUNDS):
+            z = (labels[:, None] - means) ** 2 / variances
+            own = softmax(np.log(shares) - 0.5 * np.log(variances) - 0.5 * z, axis=1)
+            own *= (share / share.sum())[:, None]
+            count = own.sum(axis=0) + _PRIOR_SHARE
+            shares = count / count.sum()
+            means = (labels @ own + _PRIOR_SHARE * first[0]) / count
+            squares = np.sum(own * (labels[:, None] - means) ** 2, axis=0)
+            variances = (squares + _PRIOR_SHARE * first[1]) / count
+        left = np.cumsum(shares[::-1])[::-1]
+        gate = PROBIT_BASE_SCALE * ndtri(shares / left)[:-1]
+        values = means, 0.5 * np.log(variances), gate
+        started: Self = eqx.tree_at(
+            lambda h: (h.offsets, h.log_sigma, h.gate_offsets),
+            self,
+            tuple(jnp.asarray(a, self.offsets.dtype) for a in values),
+        )
+        return started
 
     def log_weights(self, mean: Float[Array, "*N L"], var: Float[Array, "*N L"]) -> Array:
         """Logarithms of the components' expected shares, `(*N, C)`."""
