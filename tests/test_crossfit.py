@@ -10,7 +10,8 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax, logsumexp
 
 from scrollmt import Event, Forecaster, Gaussian, Ordinal, load
-from scrollmt._fitting import stacking
+from scrollmt._data import holdout
+from scrollmt._fitting import crossfit, stacking
 from scrollmt.presets import DEFAULT, Preset
 from scrollmt.splits import block_folds, k_folds
 
@@ -222,3 +223,30 @@ def test_a_linear_model_is_inside_the_family() -> None:
     assert features.shape == (5, 67)
     np.testing.assert_allclose(features[:, 64:], x, rtol=1e-6)
     np.testing.assert_allclose(np.asarray(net.columns(x).z).T, features, rtol=1e-4, atol=1e-5)
+
+
+def test_an_interrupt_keeps_the_folds_that_are_done() -> None:
+    """Stopped in the second heat: the first two folds are there, and only their rows are scored."""
+    X, Y = rows()
+    calls = []
+
+    def interrupt(label: str, step: int, steps: int, best: float) -> None:
+        calls.append(step)
+        if step == steps and calls.count(steps) == 1:
+            return
+        if calls.count(steps) >= 1:
+            raise KeyboardInterrupt
+
+    heads = dict(TASKS)
+    ready = holdout.ready((X, Y, None), 5, heads, seed=1, scale_targets=True, recipe=None)
+    assert ready.folds is not None
+    setting = crossfit.Setting(
+        small(starts=1), heads, "diag", (), ready.train, ready.folds, None, None
+    )
+    found = crossfit.cross_fit(setting, jax.random.key(1), interrupt)
+    assert found.interrupted
+    assert found.out_of_fold is not None
+    judged = ~np.isnan(found.out_of_fold["value"])
+    assert judged.sum() >= len(X) * 2 // 5
+    assert found.weights is not None
+    assert sum(found.weights["value"]) == pytest.approx(1.0)

@@ -24,7 +24,7 @@ def dominating(rows: Rows, log_scores: Mapping[str, np.ndarray]) -> str | None:
     found = []
     for name, scores in log_scores.items():
         weight = rows.weights[name]
-        seen = np.flatnonzero(weight > 0)
+        seen = np.flatnonzero((weight > 0) & ~np.isnan(scores))
         if len(seen) == 0:
             continue
         nll = -scores[seen]

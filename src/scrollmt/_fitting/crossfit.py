@@ -126,17 +126,21 @@ def cross_fit(setting: Setting, key: PRNGKeyArray, report: Report | None) -> Sel
     runs: list[_Run] = []
     interrupted = False
     heats = [range(min(RACE_FOLDS, count)), range(RACE_FOLDS, count)] if races else [range(count)]
-    for heat in heats:
-        if not heat or interrupted:
-            break
-        for batch in setting.batches(candidates, heat, key):
-            trained = batch.trained(report)
-            runs += _runs(setting, trained, heat.start)
-            interrupted = trained.interrupted
+    try:
+        for heat in heats:
+            for batch in setting.batches(candidates, heat, key):
+                trained = batch.trained(report)
+                runs += _runs(setting, trained, heat.start)
+                interrupted = interrupted or trained.interrupted
+                if interrupted:
+                    break
             if interrupted:
                 break
-        if races:
             candidates = _finalists(setting, runs)
+    except KeyboardInterrupt:
+        if not runs:
+            raise
+        interrupted = True
     return _weighed(setting, runs, interrupted)
 
 
@@ -225,7 +229,10 @@ def _weighed(setting: Setting, runs: Sequence[_Run], interrupted: bool) -> Selec
         scores = np.stack([_at_all_rows(setting, own, criterion) for own in complete.values()])
         # Of the first task, the first two, and so on.
         joint = np.cumsum(scores, axis=1)
-        shares = stacked(joint[:, -1], _question_weight(setting, group))
+        # An interrupt may leave rows that no run has judged.
+        judged = ~np.isnan(joint[0, -1])
+        weight = np.where(judged, _question_weight(setting, group), 0.0)
+        shares = stacked(joint[:, -1], weight)
         with np.errstate(divide="ignore"):
             mixed = np.asarray(logsumexp(joint + np.log(shares)[:, None, None], axis=0))
         out_of_fold |= dict(zip(group, np.diff(mixed, axis=0, prepend=0.0), strict=True))
@@ -260,9 +267,9 @@ def _at_all_rows(
 ) -> Float[np.ndarray, "G N"]:
     """Log scores of a candidate at all rows, each from the fold that did not train on it.
 
-    Zero at rows of folds that an interrupt left out.
+    NaN at rows of folds that an interrupt left out.
     """
-    out = np.zeros((len(setting.groups[criterion]), len(setting.data)))
+    out = np.full((len(setting.groups[criterion]), len(setting.data)), np.nan)
     for run in runs:
         out[:, setting.folds.valid[run.fold]] = run.log_scores[criterion]
     return out
