@@ -237,7 +237,7 @@ def _square_integral(z: Vector) -> Vector:
     return np.where(np.isneginf(z), 0.0, finite * cdf**2 + 2.0 * cdf * density - rest)
 
 
-def log_mass(lo: Vector, hi: Vector) -> Vector:
+def log_mass(lo: Float[np.ndarray, "*n"], hi: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n"]:
     """log[Phi(hi) - Phi(lo)] in the tail where neither rounds to one."""
     with np.errstate(divide="ignore", invalid="ignore"):
         flip = lo + hi > 0.0

@@ -357,4 +357,5 @@ class Laws(dict[str, Law]):
 
 
 def _is_normal(law: Law) -> TypeGuard[RealLaw]:
-    return isinstance(law, RealLaw) and law.normal
+    """A normal law, or a mixture of such, whose two moments a joint law keeps."""
+    return isinstance(law, RealLaw) and (law.normal or law.normals is not None)

@@ -85,6 +85,11 @@ class NumberLaw(Law):
         return "none"
 
     @property
+    def normals(self) -> Normals | None:
+        """The law as a mixture of normals (N, M), exactly; None where it is none."""
+        return None
+
+    @property
     def normal(self) -> bool:
         """Whether every forecast is a normal distribution, given by its mean and sd."""
         return False
@@ -222,11 +227,6 @@ class RealLaw(NumberLaw):
     @property
     def calibrated_by(self) -> Calibrated | None:
         return "number"
-
-    @property
-    def normals(self) -> Normals | None:
-        """The law as a mixture of normals (N, M), exactly; None where it is none."""
-        return None
 
     @classmethod
     def _mix(cls, laws: Sequence[Any], weights: MemberWeights | None) -> Any:

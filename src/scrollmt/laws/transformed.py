@@ -74,7 +74,8 @@ class TransformedLaw(NumberLaw):
     @property
     def metrics(self) -> tuple[str, ...]:
         # Tails heavier than those of a normal law may have no mean on the other scale, and no CRPS.
-        return ("coverage", "crps", "mae") if self.law.normal else ("coverage", "mae")
+        light = self.law.normal or self.law.normals is not None
+        return ("coverage", "crps", "mae") if light else ("coverage", "mae")
 
     def quantile(self, p: Numbers) -> np.ndarray:
         """(N,) for a scalar `p`, (N, len(p)) for a 1-d one."""

@@ -162,8 +162,8 @@ def spread_error(
 
     Where the sd is right, the squares follow the diagonal. `points` thins the cloud.
     """
-    if not isinstance(law, RealLaw) or not law.normal:
-        raise TypeError(f"spread_error needs a normal law, got a {type(law).__name__}")
+    if not isinstance(law, RealLaw) or not (law.normal or law.normals is not None):
+        raise TypeError(f"spread_error needs a normal law or a mixture, got a {type(law).__name__}")
     residual = np.sqrt(scores.squared_error(law, y))
     seen = np.flatnonzero(~np.isnan(residual))
     canvas.need_labels(~np.isnan(residual), "spread_error")
