@@ -12,7 +12,6 @@ import json
 import tempfile
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,17 +58,6 @@ def described(model: Forecaster, X: Any, Y: Any) -> dict[str, Any]:
         "validation_nll": model.validation_nll_,
         "runs": model.candidates_["validation_nll"].to_list(),
     }
-
-
-# The quick preset of version 0.1; its default is `HELD_OUT`.
-OLD_QUICK = replace(
-    HELD_OUT,
-    name="quick",
-    candidates=tuple(c for c in HELD_OUT.candidates if c.backbone_l2 in (1, 10, 100, 1000)),
-    schedule=replace(HELD_OUT.schedule, steps=1500),
-    starts=1,
-    committee=2,
-)
 
 
 def _numbers(law: Any) -> dict[str, Any]:
@@ -170,7 +158,7 @@ def _windows() -> dict[str, Any]:
         "band": at_lead("pm").quantile_bands(3),
     }
     windows = Windowing(history=6, lead=6, fill_limit=3).cut(hourly(), asked)
-    model = Forecaster.for_windows(windows, preset=OLD_QUICK, steps=45, seed=4, refit=True)
+    model = Forecaster.for_windows(windows, preset="quick", steps=45, seed=4, refit=True)
     model.fit(windows)
     found = described(model, windows, None)
     with tempfile.TemporaryDirectory() as folder:
@@ -186,7 +174,7 @@ def _onnx() -> dict[str, Any]:
     from scrollmt.export import to_onnx
 
     X, Y = _corpus("ou")
-    model = Forecaster(TASKS, preset=OLD_QUICK, steps=45, seed=3).fit(X, Y)
+    model = Forecaster(TASKS, preset="quick", steps=45, seed=3).fit(X, Y)
     session = InferenceSession(to_onnx(model).SerializeToString())
     (given,) = session.get_inputs()
     out = session.run(None, {given.name: np.asarray(X[:_ROWS], np.float64)})
@@ -196,8 +184,8 @@ def _onnx() -> dict[str, Any]:
 
 CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "default-diag-ou": lambda: _fit("ou", HELD_OUT, "diag"),
-    "default-full-lorenz63": lambda: _fit("lorenz63", OLD_QUICK, "full"),
-    "default-none-ou": lambda: _fit("ou", OLD_QUICK, "none"),
+    "default-full-lorenz63": lambda: _fit("lorenz63", "quick", "full"),
+    "default-none-ou": lambda: _fit("ou", "quick", "none"),
     "paper-diag-lorenz63": lambda: _fit("lorenz63", PAPER.with_backbone("tanh+ln"), "diag"),
     "paper-full-ou": lambda: _fit("ou", PAPER.with_backbone("relu"), "full"),
     "paper-none-lorenz63": lambda: _fit("lorenz63", PAPER, "none"),
