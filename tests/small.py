@@ -11,7 +11,7 @@ import pandas as pd
 
 from scrollmt import Event, Forecaster, Gaussian, Ordinal
 from scrollmt.fit import Schedule
-from scrollmt.presets import DEFAULT, PAPER, Architecture, Candidate
+from scrollmt.presets import HELD_OUT, PAPER, Architecture, Candidate
 
 STATE = {"state": Gaussian()}
 TASKS = {**STATE, "event": Event(), "regime": Ordinal(3)}
@@ -27,14 +27,14 @@ TINY = replace(
 )
 # The default preset with part of its portfolio, on one layer and for a few steps.
 SHORT = replace(
-    DEFAULT,
+    HELD_OUT,
     name="short",
     candidates=tuple(
         replace(c, architecture=replace(c.architecture, widths=(16,)))
-        for c in DEFAULT.candidates[:2]
+        for c in HELD_OUT.candidates[:2]
     ),
     committee=2,
-    schedule=replace(DEFAULT.schedule, steps=60, batch_size=16),
+    schedule=replace(HELD_OUT.schedule, steps=60, batch_size=16),
 )
 
 

@@ -34,7 +34,7 @@ from scrollmt._fitting.selection import train
 from scrollmt._io.store import ModelFolderError
 from scrollmt.backtests import stacked
 from scrollmt.heads import AbstractHead
-from scrollmt.presets import DEFAULT, PAPER
+from scrollmt.presets import HELD_OUT, PAPER
 
 # Accuracy
 
@@ -264,11 +264,11 @@ def test_the_base_rate_starts_at_the_mean_count() -> None:
 # Fits that find the truth
 
 QUICK = replace(
-    DEFAULT,
-    candidates=DEFAULT.candidates[2:3],
+    HELD_OUT,
+    candidates=HELD_OUT.candidates[2:3],
     starts=1,
     committee=1,
-    schedule=replace(DEFAULT.schedule, steps=450, patience=20),
+    schedule=replace(HELD_OUT.schedule, steps=450, patience=20),
 )
 LIMIT = 9.5
 

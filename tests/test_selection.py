@@ -18,7 +18,16 @@ from scrollmt.backbone import PAPER_BACKBONES, Dense
 from scrollmt.fit import Schedule
 from scrollmt.heads import AbstractHead, Gaussian
 from scrollmt.objective import Data, backbone_penalty, composed, composed_objective, mean_nll
-from scrollmt.presets import DEFAULT, PAPER, QUICK, Architecture, Candidate, Preset, get_preset
+from scrollmt.presets import (
+    DEFAULT,
+    HELD_OUT,
+    PAPER,
+    QUICK,
+    Architecture,
+    Candidate,
+    Preset,
+    get_preset,
+)
 
 TANH = Architecture((4,), "tanh", bias=True, norm=True)
 RELU = Architecture((3,), "relu", bias=False, norm=False)
@@ -362,11 +371,11 @@ def test_steps_and_patience_are_whole_numbers(name: str, wrong: Any) -> None:
 
 def test_the_quick_preset_tries_less_of_the_same() -> None:
     assert get_preset("quick") is QUICK
-    assert set(QUICK.candidates) < set(DEFAULT.candidates)
-    assert QUICK.starts < DEFAULT.starts
-    assert QUICK.schedule.steps < DEFAULT.schedule.steps
-    runs = [len(preset.candidates) * preset.starts for preset in (QUICK, DEFAULT)]
-    assert 3 * runs[0] * QUICK.schedule.steps < runs[1] * DEFAULT.schedule.steps
+    assert set(QUICK.candidates) < set(HELD_OUT.candidates)
+    assert QUICK.starts < HELD_OUT.starts
+    assert QUICK.schedule.steps < HELD_OUT.schedule.steps
+    runs = [len(preset.candidates) * preset.starts for preset in (QUICK, HELD_OUT)]
+    assert 3 * runs[0] * QUICK.schedule.steps < runs[1] * HELD_OUT.schedule.steps
 
 
 @pytest.mark.parametrize(

@@ -221,9 +221,9 @@ QUICK = replace(
     starts=1,
     committee=2,
 )
-"""`HELD_OUT` with less to choose from, for first looks: four of the six penalties, one start instead
-of two, two runs mixed for a task instead of three, 1500 steps instead of 2250: about a tenth of the
-training of `DEFAULT`. Compiling, once in a process, takes as long.
+"""`HELD_OUT` with less to choose from, for first looks: four of the six penalties, one start
+instead of two, two runs mixed for a task instead of three, 1500 steps instead of 2250: about a
+tenth of the training of `DEFAULT`. Compiling, once in a process, takes as long.
 """
 
 PRESETS = {preset.name: preset for preset in (DEFAULT, QUICK, HELD_OUT, PAPER)}
