@@ -5,6 +5,7 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ def assembled(
         dict.fromkeys(with_units, 12.5),
     )
     model.n_features_in_ = 3
-    model.weights_, model.moments_ = None, moments
+    model.weights_, model.moments_, model.calibration_ = None, moments, {}
     return model
 
 
@@ -137,7 +138,7 @@ def agree(model: Forecaster, X: np.ndarray, tolerance: float = SINGLE) -> None:
 @pytest.fixture(scope="module")
 def fitted() -> Forecaster:
     X, Y = tables()
-    return tiny(preset=SHORT).fit(1e4 + 30.0 * X, Y)
+    return tiny(preset=replace(SHORT, folds=5, moments=False)).fit(1e4 + 30.0 * X, Y)
 
 
 def test_a_fitted_committee_comes_back(fitted: Forecaster) -> None:

@@ -266,7 +266,7 @@ def test_the_default_probe_scores_a_forecaster_on_the_papers_splits(
     made = []
 
     def watched(heads: Any, **options: Any) -> Forecaster:
-        made.append((options, Forecaster(heads, preset=TINY, **options)))
+        made.append((options, Forecaster(heads, **{**options, "preset": TINY})))
         return made[-1][1]
 
     monkeypatch.setattr(default, "Forecaster", watched)

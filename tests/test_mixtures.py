@@ -273,7 +273,7 @@ def test_a_mixture_of_censored_laws_is_exact() -> None:
     want = integral(lambda x: (share(x) - (x >= 0.4)) ** 2, np.array([-1.0, 0.4, 2.0]))
     assert law.crps([0.4])[0] == pytest.approx(want, rel=1e-4)
     with pytest.raises(ValueError, match="modes are those of a density"):
-        law.modes  # noqa: B018
+        general.modes  # noqa: B018
 
 
 def test_weights_reach_every_kind_of_law() -> None:

@@ -261,7 +261,7 @@ def test_validation_windows_are_not_stored_and_their_lack_is_told(
     model.save(tmp_path / "model")
     back = load(tmp_path / "model")
     assert_same(numbers(back, NEW), numbers(model, NEW))
-    with pytest.raises(ValueError, match=r"validation must be .* got None"):
+    with pytest.raises(ValueError, match=r"validation must be .* which is not stored"):
         back.fit(X, Y)
 
 

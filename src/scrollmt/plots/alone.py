@@ -17,6 +17,7 @@ from scrollmt._data import holdout, reading
 from scrollmt._scoring import judging
 from scrollmt.forecaster import Forecaster
 from scrollmt.plots import canvas
+from scrollmt.presets import get_preset
 from scrollmt.scores import nll
 from scrollmt.windows import Windows
 
@@ -32,13 +33,15 @@ def compare_alone(model: Forecaster, fitted_on: Any, test: Any) -> pd.DataFrame:
     fit. One row a task: joint, alone, difference, se, labels. Trains one model a task.
     """
     model._check_fitted()
-    if model.validation is None:
+    if isinstance(model.validation, str):
         raise ValueError(
             "the windows that judged this fit were not stored with the model; set "
             "model.validation to them before the tasks are fitted alone"
         )
     X, Y, weight = _three(fitted_on)
     validation = model.validation
+    if validation is None:
+        validation = get_preset(model.preset).folds or holdout.HELD_OUT_SHARE
     if isinstance(X, Windows):
         X, Y, weight, validation, *_ = holdout.hand_over(X, Y, weight, validation)
     elif isinstance(validation, Windows):

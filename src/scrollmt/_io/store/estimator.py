@@ -22,6 +22,8 @@ from scrollmt.laws.remapped import Map, map_from_dict
 from scrollmt.model import Backbone
 from scrollmt.windows import Recipe
 
+_NOT_STORED = "your own data, which is not stored"
+
 
 def save_estimator(fitted: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator to a new folder."""
@@ -111,7 +113,7 @@ def load_estimator(
             joint=given.get("joint"),
             backbone=given["backbone"] if backbone is None else backbone,
             optimizer=given.get("optimizer", "adam"),
-            validation=given["validation"],
+            validation=_stored_validation(content),
             refit=given.get("refit", False),
             calibrate=given.get("calibrate", "none"),
             seed=given["seed"],
@@ -170,7 +172,13 @@ def _validation(given: Any) -> float | str | None:
     """A share, a number of folds, or None; data of the user's own are not stored."""
     if given is None or isinstance(given, Real):
         return given if given is None or isinstance(given, int) else float(given)
-    return "your own data, which is not stored"
+    return _NOT_STORED
+
+
+def _stored_validation(content: Mapping[str, Any]) -> float | str | None:
+    stored: float | str | None = content["estimator"]["validation"]
+    # To version 0.1 None were data of the user's own; later it leaves the choice to the preset.
+    return _NOT_STORED if stored is None and "moments" not in content else stored
 
 
 def _calibration(maps: Mapping[str, Map]) -> dict[str, Any]:
