@@ -26,7 +26,6 @@ from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-import scrollmt.forecaster
 from scrollmt import (
     Categorical,
     EventLaw,
@@ -38,6 +37,7 @@ from scrollmt import (
     load,
 )
 from scrollmt._data.holdout import in_current_precision
+from scrollmt._fitting import training
 from scrollmt._fitting.progress import ProgressLine
 from scrollmt.beliefs import LowRank
 from scrollmt.presets import PAPER, PRESETS
@@ -317,7 +317,7 @@ def test_wrong_data_are_refused_before_any_training(X: Any, Y: Any, says: str) -
         ({"tasks": {"state": "gaussian"}}, "task 'state'.*got 'gaussian'"),
         ({"tasks": {1: Gaussian()}}, "task 1"),
         ({"belief": "dense"}, r"unknown belief 'dense'.*'none', 'diag', 'full'"),
-        ({"preset": "fast"}, r"unknown preset 'fast'.*'default', 'quick', 'paper'"),
+        ({"preset": "fast"}, r"unknown preset 'fast'.*'default', 'quick', 'held-out', 'paper'"),
         ({"optimizer": "sgd"}, r"optimizer must be 'adam', an optax.*got 'sgd'"),
         ({"backbone": "cnn"}, r"no backbone 'cnn'.*\['tanh'\]"),
         ({"seed": -1}, "seed must be a whole number.*got -1"),
@@ -337,7 +337,7 @@ def test_wrong_data_are_refused_before_any_training(X: Any, Y: Any, says: str) -
         ({"belief": LowRank.of(rank=5)}, "rank must be .* the number of features, 4, got 5"),
         ({"validation": 0.0}, "share between 0 and 1.*got 0.0"),
         ({"validation": 1}, "share between 0 and 1.*got 1"),
-        ({"validation": None}, "share between 0 and 1.*got None"),
+        ({"validation": "half"}, "share between 0 and 1.*got 'half'"),
         ({"validation": (NEW,)}, "share between 0 and 1"),
         ({"validation": (NEW[:, :2], NEW_Y)}, r"validation X has shape \(13, 2\).*\(N, 3\)"),
         ({"validation": (NEW[:5], NEW_Y)}, r"validation Y: task 'state'.*\(13,\).*\(5,\)"),
@@ -686,7 +686,7 @@ def test_an_interrupt_keeps_the_best_so_far_and_still_raises(
             if step == 7:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(scrollmt.forecaster, "ProgressLine", Impatient)
+    monkeypatch.setattr(training, "ProgressLine", Impatient)
     model = tiny()
     with pytest.raises(KeyboardInterrupt, match="best model so far is kept"):
         model.fit(*windows())

@@ -342,7 +342,9 @@ def test_presets_and_backbones_go_by_name() -> None:
     assert get_preset(PRESET) is PRESET
     assert PAPER.with_backbone("select") == PAPER
     assert [c.name for c in PAPER.with_backbone("tanh+ln").candidates] == ["tanh+ln"]
-    with pytest.raises(ValueError, match=r"unknown preset 'best'.*'default', 'quick', 'paper'"):
+    with pytest.raises(
+        ValueError, match=r"unknown preset 'best'.*'default', 'quick', 'held-out', 'paper'"
+    ):
         get_preset("best")
     nothing: Any = None
     with pytest.raises(ValueError, match=r"unknown preset None"):

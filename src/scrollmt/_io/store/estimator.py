@@ -137,6 +137,8 @@ def load_estimator(
             )
         out.committee_ = {n: tuple(content["committee"][n]) for n in tasks}
         # Version 0.1 mixed Gaussian laws into one with two moments, and weighed members equally.
+        if ("moments" in content) != ("weights" in content):
+            raise ModelFolderError("it has only one of weights and moments")
         out.moments_ = content.get("moments", True)
         out.weights_ = _weights(content.get("weights"), out.committee_)
         out.model_ = out.members_[content["lead"]]
