@@ -14,7 +14,6 @@ from scrollmt import plots
 from scrollmt._io import atomic
 from scrollmt.corpora import lorenz63
 from scrollmt.forecaster import Forecaster
-from scrollmt.heads import Event, Gaussian, Ordinal
 from scrollmt.laws import RealLaw
 from scrollmt.plots import canvas
 from scrollmt.scores import coverage
@@ -48,13 +47,12 @@ def run(folder: Path, *, seed: int = 0, windows: int = 6500) -> Demo:
     split = random_split(len(corpus), seed)
 
     def part(rows: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        return corpus.X[rows], {name: y[rows] for name, y in corpus.Y.items()}
+        labels = {**corpus.Y, **corpus.behind}
+        return corpus.X[rows], {name: y[rows] for name, y in labels.items()}
 
     drawn = time.perf_counter()
-    model = Forecaster(
-        {"state": Gaussian(), "event": Event(), "regime": Ordinal(4)},
-        seed=seed,
-    ).fit(*part(np.concatenate([split.train, split.valid])))
+    model = Forecaster(corpus.heads, seed=seed)
+    model.fit(*part(np.concatenate([split.train, split.valid])))
     fitted = time.perf_counter()
     x, y = part(split.test)
     laws, metrics = model.predict(x), model.evaluate(x, y)
