@@ -1,5 +1,6 @@
 """Several heads for one task, and questions about one number that share its law."""
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ from scrollmt.laws import (
     OrdinalLaw,
     StudentTLaw,
 )
+from scrollmt.presets import DEFAULT
 
 ROWS = 400
 TASKS = {
@@ -235,6 +237,11 @@ def test_without_folds_the_first_variant_is_the_head() -> None:
         real.predict(X)["value"].log_prob(Y["value"]),
         plain.predict(X)["value"].log_prob(Y["value"]),
     )
+
+
+def test_a_preset_can_leave_further_heads_out() -> None:
+    model = Forecaster(TASKS, preset=replace(DEFAULT, further_heads=False))
+    assert set(model._ready(*rows(), None).heads) == set(TASKS)
 
 
 def test_few_labels_train_no_further_heads() -> None:

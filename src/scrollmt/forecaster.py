@@ -218,6 +218,7 @@ class Forecaster(AbstractEstimator):
             scale_targets=preset.scale_targets,
             recipe=self.recipe,
             columns=columns_of(self.backbone),
+            further_heads=preset.further_heads,
         )
 
     def _settle(self, ready: holdout.Ready, chosen: Selection) -> Forecaster:

@@ -133,10 +133,12 @@ def ready(
     scale_targets: bool,
     recipe: Recipe | None,
     columns: list[str] | None = None,
+    further_heads: bool = True,
 ) -> Ready:
     """Read `(X, Y, sample_weight)`, or `(windows, None, sample_weight)`, and part it.
 
-    Inputs with names come in the order of `columns`, where these are given.
+    Inputs with names come in the order of `columns`, where these are given. With folds and
+    `further_heads` a task may have several answers.
     """
     handed = Handed(*given, validation, recipe, past={}, sources={}, numbers={})
     if isinstance(handed.X, Windows):
@@ -164,7 +166,8 @@ def ready(
             targets = reading.read_columns(handed.Y, heads, "Y")
             behind = numbers_of.of_table(targets, heads, len(x))
         coupled = {name for group in joint for name in group}
-        plan, rows = answers.planned(heads, rows, *behind, coupled)
+        if further_heads:
+            plan, rows = answers.planned(heads, rows, *behind, coupled)
         fitted = judged = rows
     if len(fitted.x) < FEW_ROWS:
         warnings.warn(
