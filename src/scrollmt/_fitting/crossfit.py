@@ -12,6 +12,7 @@ scores give the weights by task (`stacking`) and the validation score that a use
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -21,12 +22,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Key, PRNGKeyArray
 from scipy.special import logsumexp
 
 from scrollmt._fitting.batches import Batch, Factory, Report, start_batch, together
 from scrollmt._fitting.selection import LAST, Selection, by_architecture
 from scrollmt._fitting.stacking import stacked
+from scrollmt._numerics.compiling import RUNS_ONCE, runs_once
 from scrollmt.beliefs import Choices
 from scrollmt.couplings import Groups
 from scrollmt.fit import Fits, Optimizer
@@ -62,8 +64,7 @@ class Setting:
         self, candidates: Sequence[Candidate], numbers: range, key: PRNGKeyArray
     ) -> Iterator[Batch]:
         """The candidates on the folds of these numbers, one batch an architecture."""
-        part = Folds(self.folds.train[numbers], self.folds.valid[numbers])
-        keys = [jax.random.fold_in(key, number) for number in numbers]
+        keys = _fold_keys(key, len(self.folds))
         schedule = self.preset.schedule_for(self.folds.train.shape[1])
         for alike in by_architecture(candidates, self.backbone):
             yield start_batch(
@@ -78,8 +79,15 @@ class Setting:
                 alike,
                 schedule,
                 self.optimizer,
-                part,
+                self.folds,
+                numbers,
             )
+
+
+@functools.partial(jax.jit, static_argnums=1, compiler_options=RUNS_ONCE)
+def _fold_keys(key: PRNGKeyArray, folds: int) -> Key[Array, " K"]:
+    keys: Array = jax.vmap(lambda number: jax.random.fold_in(key, number))(jnp.arange(folds))
+    return keys
 
 
 class _Run(NamedTuple):
@@ -148,8 +156,11 @@ def _runs(setting: Setting, batch: Batch, first_fold: int) -> list[_Run]:
     """The runs of a trained batch: first by fold, then by start, then by candidate."""
     assert batch.fits is not None
     rows = batch.hyper["valid_rows"]
-    scores = _log_scores(batch.fits.models, setting.data, rows, setting.groups)
-    by_question = [np.asarray(one, np.float64) for one in scores]
+    scores = jax.device_get(_log_scores(batch.fits.models, setting.data, rows))
+    by_question = [
+        np.stack([scores[name][:, criterion] for name in group], axis=1).astype(np.float64)
+        for criterion, group in enumerate(setting.groups)
+    ]
     alike, starts = len(batch.candidates), setting.preset.starts
     return [
         _Run(
@@ -164,24 +175,18 @@ def _runs(setting: Setting, batch: Batch, first_fold: int) -> list[_Run]:
     ]
 
 
-@eqx.filter_jit
-def _log_scores(
-    models: Model, data: Data, rows: Array, groups: tuple[tuple[str, ...], ...]
-) -> list[Float[Array, "B G m"]]:
-    """Log scores of each question's tasks at the rows of each run, by its own parameters."""
+@runs_once
+def _log_scores(models: Model, data: Data, rows: Array) -> dict[str, Float[Array, "B J m"]]:
+    """Log scores of each task at the rows of each run, by the parameters of each criterion."""
 
-    def one(model: Model, rows: Array) -> list[Array]:
+    def one(model: Model, rows: Array) -> dict[str, Array]:
         part = data.take(rows)
         seen = {name: (w > 0).astype(w.dtype) for name, w in part.weight.items()}
         part = Data(part.x, part.y, seen)
-        out = []
-        for criterion, group in enumerate(groups):
-            kept = jax.tree.map(lambda a, j=criterion: a[j] if eqx.is_array(a) else a, model)
-            terms = data_terms(kept, part)
-            out.append(-jnp.stack([terms[name] for name in group]))
-        return out
+        terms = eqx.filter_vmap(data_terms, in_axes=(eqx.if_array(0), None))(model, part)
+        return {name: -values for name, values in terms.items()}
 
-    scores: list[Array] = eqx.filter_vmap(one, in_axes=(eqx.if_array(0), 0))(models, rows)
+    scores: dict[str, Array] = eqx.filter_vmap(one, in_axes=(eqx.if_array(0), 0))(models, rows)
     return scores
 
 
