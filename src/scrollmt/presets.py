@@ -66,7 +66,7 @@ class Preset:
     None takes the best run on the sum for all. With a committee, one label counts for at most
     `score_bound` nats in the validation score. `begin` is where weights and beliefs start.
     With `folds` every row trains: each fold is the validation part of its own runs, all candidates
-    run on the first two folds and the `finalists` on the others, and out-of-fold scores weigh
+    run on the first fold and the `finalists` on the others, and out-of-fold scores weigh
     them for each task. `moments` mixes Gaussian laws into one with the mixture's two moments, as
     the paper does, instead of keeping the mixture. With folds and `further_heads`, variants of a
     head and the numbers behind classes are trained too, and out-of-fold scores weigh their answers.
@@ -83,7 +83,7 @@ class Preset:
     begin: Start = NARROW
     score_bound: float | None = None
     folds: int | None = None
-    finalists: int = 4
+    finalists: int = 3
     moments: bool = False
     further_heads: bool = True
 

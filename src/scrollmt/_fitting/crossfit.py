@@ -28,8 +28,8 @@ from scrollmt.model import Model
 from scrollmt.objective import Data, data_terms
 from scrollmt.presets import Candidate
 
-# On so many folds every candidate runs, and so many of them run on the others.
-RACE_FOLDS = 2
+# On so many folds every candidate runs; the finalists run on the others.
+RACE_FOLDS = 1
 
 
 def cross_fit(setting: Setting, key: PRNGKeyArray, report: Report | None) -> Selection:

@@ -77,13 +77,13 @@ class AbstractProbit(AbstractHead):
         return read_classes(name, values, self.classes, None)
 
     def log_predictive(self, y: Int[Array, "..."], mean: Array, var: Array) -> Array:
-        scale = self.probit_scale(var)
+        scale, cutpoints = self.probit_scale(var), self.cutpoints
         lower = upper = jnp.zeros_like(mean)
         # A chain of selects over the few cutpoints: its derivative is a sum, whereas that
         # of an indexed read is a scatter, which runs serially on a CPU.
         for r in range(self.classes - 1):
-            upper = jnp.where(y == r, self.cutpoints[r], upper)
-            lower = jnp.where(y == r + 1, self.cutpoints[r], lower)
+            upper = jnp.where(y == r, cutpoints[r], upper)
+            lower = jnp.where(y == r + 1, cutpoints[r], lower)
         first, last = y == 0, y == self.classes - 1
         lo = jnp.where(first, -jnp.inf, (lower - mean) / scale)
         hi = jnp.where(last, jnp.inf, (upper - mean) / scale)
@@ -263,10 +263,12 @@ class Ordinal(AbstractProbit):
 
     @property
     def cutpoints(self) -> Float[Array, " cuts"]:
-        steps = jnp.concatenate([jnp.zeros_like(self.log_gaps[:1]), jnp.exp(self.log_gaps)])
-        if self.log_gaps.shape[-1] == 0:
-            return self.first_cutpoint[None]
-        return self.first_cutpoint + jnp.cumsum(steps)
+        # Added up one by one: the gradient of `jnp.cumsum`, in a batch of runs and read at several
+        # places, is compiled wrongly by XLA (jaxlib 0.10.2, CPU). The few gaps make no difference.
+        cuts = [self.first_cutpoint]
+        for place in range(self.log_gaps.shape[-1]):
+            cuts.append(cuts[-1] + jnp.exp(self.log_gaps[place]))
+        return jnp.stack(cuts)
 
     def read_labels(self, name: str, values: Any) -> tuple[np.ndarray, np.ndarray]:
         return read_classes(name, values, self.classes, self.labels)
