@@ -77,7 +77,8 @@ def test_minibatches_are_not_thinned_out_by_padding() -> None:
 
 
 def with_folds(windows: Windows, **settings: Any) -> Forecaster:
-    return Forecaster.for_windows(windows, preset=TINY, seed=4, **{"validation": 3, **settings})
+    chosen = {"preset": TINY, "validation": 3, "seed": 4, **settings}
+    return Forecaster.for_windows(windows, **chosen)
 
 
 def test_with_folds_the_validation_part_trains_too() -> None:
@@ -108,9 +109,10 @@ def test_the_embargo_of_a_backtest_is_that_of_its_folds() -> None:
 
 
 def test_where_the_embargo_leaves_too_little_a_share_is_held_out() -> None:
-    windows = cut(120)
+    windows = cut(300)
+    splits = windows.rolling_origins(1, embargo="auto")
     with pytest.warns(UserWarning, match="the newest 20% are held out instead"):
-        found = backtest(windows, with_folds(windows, validation=12), 2)
+        found = backtest(windows, with_folds(windows), splits, embargo=60)
     assert "fold" not in found.models[0, 4].candidates_
 
 

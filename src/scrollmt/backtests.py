@@ -189,7 +189,7 @@ def _one_by_one(
     for one in ready:
         found = training.trained(chosen, one, seeds)
         if any(selection.interrupted for selection in found):
-            raise KeyboardInterrupt("backtest interrupted; give fewer origins for a first look")
+            raise KeyboardInterrupt("backtest interrupted before all origins were done")
         selections.append(found)
     return selections
 
