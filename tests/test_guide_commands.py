@@ -91,7 +91,7 @@ def test_the_configs_of_the_page_are_configs() -> None:
     frame = '[data]\nfile = "air.csv"\n[windows]\nhistory = 2\nlead = 1\n'
     parse_config((frame + question).encode(), "page", Path())
     parse_config(table.encode(), "page", Path())
-    parsed = parse_config((table + split).encode(), "page", Path())
+    parsed = parse_config(f"{table}\n{split}".encode(), "page", Path())
     assert parsed.split.fractions == pytest.approx((0.6, 0.2, 0.2))
 
 
