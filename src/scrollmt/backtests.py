@@ -177,7 +177,7 @@ def _trained(
     nats = float(np.mean([one.nats for one in ready]))
     train = stacked([one.train for one in ready], len(seeds))
     valid = stacked([one.valid for one in ready], len(seeds))
-    flat = iter(training.held_out(model, train, valid, [*seeds] * len(ready), nats))
+    flat = iter(training.held_out(model, ready[0].heads, train, valid, [*seeds] * len(ready), nats))
     return [[next(flat) for _ in seeds] for _ in ready]
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import abc
 import inspect
 import warnings
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 import equinox as eqx
 import jax
@@ -26,11 +26,18 @@ from scrollmt._numerics.graph import Value
 from scrollmt._numerics.quadrature import log_expected
 from scrollmt._numerics.weighted import weighted_moments
 from scrollmt.heads.exported import Exported
-from scrollmt.laws import HeadLaw, Law, real_labels
+from scrollmt.laws import Cut, HeadLaw, Law, real_labels
 
 HeadT = TypeVar("HeadT", bound="AbstractHead")
 # What version 0.1 called these in a head of one's own.
 _RENAMED = {"harmless": "missing_fill", "units": "target_scale"}
+
+
+class Source(NamedTuple):
+    """The number behind a class: a task or a further column of Y, and where it is cut."""
+
+    of: str
+    cut: Cut
 
 
 class AbstractHead(eqx.Module):
@@ -102,6 +109,24 @@ class AbstractHead(eqx.Module):
     @property
     def class_names(self) -> tuple[str, ...] | None:
         """The texts that labels of classes are written as; None where they are 0 to R-1."""
+        return None
+
+    @property
+    def variants(self) -> tuple[AbstractHead, ...]:
+        """The heads that are trained for the task, whose laws out-of-fold scores weigh.
+
+        Without folds only the first is trained.
+        """
+        return (self,)
+
+    @property
+    def asked_of(self) -> Source | None:
+        """The number that the classes are cut from; None where the head does not know it."""
+        return None
+
+    @property
+    def cut_into(self) -> Literal["event", "bands"] | None:
+        """The kind of ordered classes that the law of a number can be cut into; None for others."""
         return None
 
     @property
