@@ -89,7 +89,7 @@ def test_with_folds_the_validation_part_trains_too() -> None:
     refit = found.models[1, 4]
     alone = with_folds(windows).fit(windows.label(both).take(both))
     test = windows.take(split.test)
-    assert_close(numbers(refit, test), numbers(alone, test), 1e-6)
+    pd.testing.assert_frame_equal(refit.evaluate(test), alone.evaluate(test), rtol=1e-5)
     assert refit.recipe_ == alone.recipe_
     assert refit.validation == 3
     assert refit.validation_nll_ == pytest.approx(alone.validation_nll_, rel=1e-6)
@@ -148,7 +148,8 @@ def test_what_comes_after_the_origin_changes_no_refit() -> None:
         backtest(one, with_folds(one), splits).models[0, 4] for one in (windows, changed)
     )
     assert not np.array_equal(windows.values["state"], changed.values["state"])
-    assert_close(numbers(before, windows), numbers(after, windows), 0.0)
+    scores = before.evaluate(windows), after.evaluate(windows)
+    pd.testing.assert_frame_equal(*scores, check_exact=True)
     assert before.recipe_ == after.recipe_
 
 
