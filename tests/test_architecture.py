@@ -24,6 +24,7 @@ ROOMS = [
     "_io.moved",
     "_numerics",
     "_numerics.normal",
+    "_numerics.compiling",
     "_numerics.graph",
     "_numerics.weighted",
     "_numerics.special",

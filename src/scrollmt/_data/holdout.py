@@ -35,6 +35,7 @@ from scrollmt._data.reading import Rows
 from scrollmt._data.scaling import Scales
 from scrollmt._data.sources import Number
 from scrollmt._io.arguments import is_whole, shown
+from scrollmt._numerics.compiling import on_device
 from scrollmt._scoring import references
 from scrollmt._scoring.references import Past, Reference
 from scrollmt.couplings import Groups
@@ -282,7 +283,7 @@ def in_current_precision(tree: Any) -> Any:
 
     def cast(leaf: Any) -> Any:
         if eqx.is_inexact_array(leaf) and jnp.issubdtype(leaf.dtype, jnp.floating):
-            return jnp.asarray(np.asarray(leaf), jnp.result_type(float))
+            return on_device(leaf)
         return leaf
 
     return jax.tree.map(cast, tree)

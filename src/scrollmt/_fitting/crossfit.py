@@ -15,7 +15,6 @@ from collections.abc import Sequence
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -24,6 +23,7 @@ from scrollmt._fitting.batches import Batch, Report
 from scrollmt._fitting.selection import Selection
 from scrollmt._fitting.setting import Run, Setting, mean_nll
 from scrollmt._fitting.weighing import weighed
+from scrollmt._numerics.compiling import runs_once
 from scrollmt.model import Model
 from scrollmt.objective import Data, data_terms
 from scrollmt.presets import Candidate
@@ -61,8 +61,11 @@ def _runs(setting: Setting, batch: Batch, first_fold: int) -> list[Run]:
     """The runs of a trained batch: first by fold, then by start, then by candidate."""
     assert batch.fits is not None
     rows = batch.hyper["valid_rows"]
-    scores = _log_scores(batch.fits.models, setting.data, rows, setting.groups)
-    by_question = [np.asarray(one, np.float64) for one in scores]
+    scores = jax.device_get(_log_scores(batch.fits.models, setting.data, rows))
+    by_question = [
+        np.stack([scores[name][:, criterion] for name in group], axis=1).astype(np.float64)
+        for criterion, group in enumerate(setting.groups)
+    ]
     alike, starts = len(batch.candidates), setting.preset.starts
     return [
         Run(
@@ -77,24 +80,18 @@ def _runs(setting: Setting, batch: Batch, first_fold: int) -> list[Run]:
     ]
 
 
-@eqx.filter_jit
-def _log_scores(
-    models: Model, data: Data, rows: Array, groups: tuple[tuple[str, ...], ...]
-) -> list[Float[Array, "B G m"]]:
-    """Log scores of each question's tasks at the rows of each run, by its own parameters."""
+@runs_once
+def _log_scores(models: Model, data: Data, rows: Array) -> dict[str, Float[Array, "B J m"]]:
+    """Log scores of each task at the rows of each run, by the parameters of each criterion."""
 
-    def one(model: Model, rows: Array) -> list[Array]:
+    def one(model: Model, rows: Array) -> dict[str, Array]:
         part = data.take(rows)
         seen = {name: (w > 0).astype(w.dtype) for name, w in part.weight.items()}
         part = Data(part.x, part.y, seen)
-        out = []
-        for criterion, group in enumerate(groups):
-            kept = jax.tree.map(lambda a, j=criterion: a[j] if eqx.is_array(a) else a, model)
-            terms = data_terms(kept, part)
-            out.append(-jnp.stack([terms[name] for name in group]))
-        return out
+        terms = eqx.filter_vmap(data_terms, in_axes=(eqx.if_array(0), None))(model, part)
+        return {name: -values for name, values in terms.items()}
 
-    scores: list[Array] = eqx.filter_vmap(one, in_axes=(eqx.if_array(0), 0))(models, rows)
+    scores: dict[str, Array] = eqx.filter_vmap(one, in_axes=(eqx.if_array(0), 0))(models, rows)
     return scores
 
 

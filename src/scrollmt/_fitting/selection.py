@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from jaxtyping import Array, PRNGKeyArray
@@ -24,6 +25,7 @@ from scipy.special import logsumexp
 
 from scrollmt._data.answers import Answer
 from scrollmt._fitting.batches import Batch, Factory, Report, start_batch
+from scrollmt._numerics.compiling import runs_once
 from scrollmt.beliefs import Choices
 from scrollmt.couplings import Groups
 from scrollmt.fit import Fits, Optimizer
@@ -111,7 +113,7 @@ def train(
                 joint,
                 train,
                 valid,
-                keys,
+                jnp.stack(keys),
                 backbone,
                 candidates,
                 schedule,
@@ -186,7 +188,7 @@ def _results(batch: Batch, owner: int) -> list[_Result]:
     ]
 
 
-@eqx.filter_jit
+@runs_once
 def _task_nll(models: Model, valid: Data, bound: float | None) -> dict[str, Array]:
     """Mean NLL by task of every run, or of every run and criterion."""
 

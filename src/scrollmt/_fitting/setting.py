@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from scrollmt._data.answers import Plan
 from scrollmt._data.scaling import Scales
 from scrollmt._fitting.batches import Batch, Factory, start_batch, together
 from scrollmt._fitting.selection import LAST, by_architecture
+from scrollmt._numerics.compiling import RUNS_ONCE
 from scrollmt.beliefs import Choices
 from scrollmt.couplings import Groups
 from scrollmt.fit import Fits, Optimizer
@@ -56,8 +59,7 @@ class Setting:
         self, candidates: Sequence[Candidate], numbers: range, key: PRNGKeyArray
     ) -> Iterator[Batch]:
         """The candidates on the folds of these numbers, one batch an architecture."""
-        part = Folds(self.folds.train[numbers], self.folds.valid[numbers])
-        keys = [jax.random.fold_in(key, number) for number in numbers]
+        keys = _fold_keys(key, len(self.folds))
         schedule = self.preset.schedule_for(self.folds.train.shape[1])
         for alike in by_architecture(candidates, self.backbone):
             yield start_batch(
@@ -72,8 +74,15 @@ class Setting:
                 alike,
                 schedule,
                 self.optimizer,
-                part,
+                self.folds,
+                numbers,
             )
+
+
+@functools.partial(jax.jit, static_argnums=1, compiler_options=RUNS_ONCE)
+def _fold_keys(key: PRNGKeyArray, folds: int) -> Key[Array, " K"]:
+    keys: Array = jax.vmap(lambda number: jax.random.fold_in(key, number))(jnp.arange(folds))
+    return keys
 
 
 class Run(NamedTuple):

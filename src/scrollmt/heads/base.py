@@ -15,7 +15,6 @@ import warnings
 from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
@@ -192,10 +191,10 @@ def mean_and_sd(labels: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
     return float(mean), float(sd)
 
 
-def class_shares(y: Array, weight: Array, classes: int) -> Float[Array, " R"]:
+def class_shares(y: Array, weight: Array, classes: int) -> Float[np.ndarray, " R"]:
     """The weight of each class, half a label more each, so that none is held impossible."""
-    counts = 0.5 + jnp.sum(weight[:, None] * jax.nn.one_hot(y, classes), axis=0)
-    return counts / jnp.sum(counts)
+    counts = 0.5 + np.bincount(np.asarray(y), np.asarray(weight, np.float64), classes)
+    return np.asarray(counts / counts.sum())
 
 
 def best_constant(head: HeadT, y: Array, weight: Array) -> tuple[HeadT, Array]:

@@ -21,6 +21,7 @@ from scipy.special import ndtri
 
 from scrollmt._data.labels import count_and_texts, read_classes, read_texts
 from scrollmt._numerics import graph
+from scrollmt._numerics.compiling import on_device
 from scrollmt._numerics.graph import Value
 from scrollmt._numerics.normal import log_bucket_mass
 from scrollmt.heads.base import AbstractHead, Source, class_shares
@@ -54,20 +55,20 @@ class AbstractProbit(AbstractHead):
 
     @property
     def classes(self) -> int:
-        return self.cutpoints.shape[-1] + 1
+        cutpoints: jax.ShapeDtypeStruct = jax.eval_shape(lambda: self.cutpoints)
+        return int(cutpoints.shape[-1]) + 1
 
     @property
     def num_classes(self) -> int:
         return self.classes
 
     @abc.abstractmethod
-    def with_cutpoints(self, cutpoints: Float[Array, " cuts"]) -> Self:
+    def with_cutpoints(self, cutpoints: Float[np.ndarray, " cuts"]) -> Self:
         """The same head, cut elsewhere."""
 
     def constant(self, y: Array, weight: Array) -> tuple[Self, Array]:
-        below = jnp.cumsum(class_shares(y, weight, self.classes))[:-1]
-        cuts = PROBIT_BASE_SCALE * jax.scipy.special.ndtri(below)
-        return self.with_cutpoints(cuts), jnp.zeros(())
+        below = np.cumsum(class_shares(y, weight, self.classes))[:-1]
+        return self.with_cutpoints(PROBIT_BASE_SCALE * ndtri(below)), on_device(0.0)
 
     def probit_scale(self, var: Array) -> Array:
         return jnp.sqrt(PROBIT_BASE_SCALE**2 + var)
@@ -115,7 +116,7 @@ def _log_probs(head: AbstractProbit, mean: np.ndarray, var: np.ndarray) -> np.nd
     starts = range(0, len(mean), _PIECE) or [0]
     pieces = [
         _compiled_log_probs(
-            head, jnp.asarray(mean[i : i + _PIECE]), jnp.asarray(var[i : i + _PIECE])
+            head, jax.device_put(mean[i : i + _PIECE]), jax.device_put(var[i : i + _PIECE])
         )
         for i in starts
     ]
@@ -148,7 +149,7 @@ class Event(AbstractProbit):
         below: float | None = None,
         at_most: float | None = None,
     ):
-        self.cutpoint = jnp.asarray(cutpoint, dtype=float)
+        self.cutpoint = on_device(cutpoint)
         self.labels = None if labels is None else read_texts("Event", labels)
         if self.labels is not None and len(self.labels) != 2:
             raise ValueError(f"Event: an event has two labels, got {list(self.labels)}")
@@ -170,8 +171,9 @@ class Event(AbstractProbit):
     def read_labels(self, name: str, values: Any) -> tuple[np.ndarray, np.ndarray]:
         return read_classes(name, values, 2, self.labels, yes_or_no=True)
 
-    def with_cutpoints(self, cutpoints: Float[Array, " cuts"]) -> Self:
-        cut: Self = eqx.tree_at(lambda h: h.cutpoint, self, cutpoints[0])
+    def with_cutpoints(self, cutpoints: Float[np.ndarray, " cuts"]) -> Self:
+        place = on_device(cutpoints[0], self.cutpoint.dtype)
+        cut: Self = eqx.tree_at(lambda h: h.cutpoint, self, place)
         return cut
 
     def law(self, mean: np.ndarray, var: np.ndarray) -> EventLaw:
@@ -248,8 +250,8 @@ class Ordinal(AbstractProbit):
                 f"bands, got {R} classes; leave out one of the two"
             )
         start = ndtri(np.arange(1, R) / R)
-        self.first_cutpoint = jnp.asarray(start[0], dtype=float)
-        self.log_gaps = jnp.asarray(np.log(np.diff(start)), dtype=float)
+        self.first_cutpoint = on_device(start[0])
+        self.log_gaps = on_device(np.log(np.diff(start)))
 
     @property
     def description(self) -> str:
@@ -269,8 +271,9 @@ class Ordinal(AbstractProbit):
     def read_labels(self, name: str, values: Any) -> tuple[np.ndarray, np.ndarray]:
         return read_classes(name, values, self.classes, self.labels)
 
-    def with_cutpoints(self, cutpoints: Float[Array, " cuts"]) -> Self:
-        values = (cutpoints[0], jnp.log(jnp.diff(cutpoints)))
+    def with_cutpoints(self, cutpoints: Float[np.ndarray, " cuts"]) -> Self:
+        dtype = self.log_gaps.dtype
+        values = on_device(cutpoints[0], dtype), on_device(np.log(np.diff(cutpoints)), dtype)
         cut: Self = eqx.tree_at(lambda h: (h.first_cutpoint, h.log_gaps), self, values)
         return cut
 
