@@ -1,6 +1,7 @@
 """Backtests: refits equal separate fits, tables by plain loops, uncertainty between origins."""
 
 from dataclasses import replace
+from typing import Any
 
 import jax
 import matplotlib.pyplot as plt
@@ -9,7 +10,7 @@ import pandas as pd
 import pytest
 
 from scrollmt import Forecaster, Windowing, at_lead, lags, over_window
-from scrollmt.backtests import Backtest, backtest, stacked
+from scrollmt.backtests import Backtest, backtest, origin_parts, stacked
 from scrollmt.fit import Schedule
 from scrollmt.objective import data_terms, validation_nll
 from scrollmt.observables import Bands, Observable
@@ -24,13 +25,16 @@ QUESTIONS: dict[str, Observable] = {
 BATCHED = replace(TINY, name="batched", schedule=Schedule(steps=20, batch_size=8, eval_every=5))
 
 
-def cut(rows: int = 600) -> Windows:
+def noise(rows: int) -> pd.DataFrame:
     rng = np.random.default_rng(0)
     x = np.zeros(rows)
     for i in range(1, rows):
         x[i] = 0.8 * x[i - 1] + 0.6 * rng.standard_normal()
-    frame = pd.DataFrame({"x": x}, index=pd.date_range("2021-01-01", periods=rows, freq="D"))
-    return Windowing(history=3, lead=4).cut(frame, QUESTIONS, [lags("x")])
+    return pd.DataFrame({"x": x}, index=pd.date_range("2021-01-01", periods=rows, freq="D"))
+
+
+def cut(rows: int = 600) -> Windows:
+    return Windowing(history=3, lead=4).cut(noise(rows), QUESTIONS, [lags("x")])
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +74,83 @@ def test_minibatches_are_not_thinned_out_by_padding() -> None:
     assert not hasattr(model, "model_")
     assert len(found.models[0, 6].members_) == 2
     assert_refit_equals_fit(found, 0, model)
+
+
+def with_folds(windows: Windows, **settings: Any) -> Forecaster:
+    chosen = {"preset": TINY, "validation": 3, "seed": 4, **settings}
+    return Forecaster.for_windows(windows, **chosen)
+
+
+def test_with_folds_the_validation_part_trains_too() -> None:
+    windows = cut()
+    found = backtest(windows, with_folds(windows), 2)
+    split = found.splits[1]
+    both = np.union1d(split.train, split.valid)
+    refit = found.models[1, 4]
+    alone = with_folds(windows).fit(windows.label(both).take(both))
+    test = windows.take(split.test)
+    pd.testing.assert_frame_equal(refit.evaluate(test), alone.evaluate(test), rtol=1e-5)
+    assert refit.recipe_ == alone.recipe_
+    assert refit.validation == 3
+    assert refit.validation_nll_ == pytest.approx(alone.validation_nll_, rel=1e-6)
+    assert set(refit.candidates_["fold"]) == {0, 1, 2}
+    # A preset with folds does the same where the model leaves validation open.
+    preset = replace(TINY, folds=3)
+    by_preset = backtest(windows, with_folds(windows, preset=preset, validation=None), found.splits)
+    pd.testing.assert_frame_equal(by_preset.table, found.table)
+    assert by_preset.models[1, 4].validation is None
+
+
+def test_the_embargo_of_a_backtest_is_that_of_its_folds() -> None:
+    windows = cut(300)
+    split = windows.rolling_origins(1, embargo="auto")
+    close, apart = (backtest(windows, with_folds(windows), split, embargo=e) for e in (0, 10))
+    assert close.models[0, 4].validation_nll_ != apart.models[0, 4].validation_nll_
+
+
+def test_where_the_embargo_leaves_too_little_a_share_is_held_out() -> None:
+    windows = cut(300)
+    splits = windows.rolling_origins(1, embargo="auto")
+    with pytest.warns(UserWarning, match="the newest 20% are held out instead"):
+        found = backtest(windows, with_folds(windows), splits, embargo=60)
+    assert "fold" not in found.models[0, 4].candidates_
+
+
+def test_a_share_leaves_the_validation_part_to_the_origin(done: Backtest) -> None:
+    windows = cut()
+    model = Forecaster.for_windows(windows, preset=TINY, seed=4, validation=0.3)
+    found = backtest(windows, model, done.splits, seeds=[4, 9])
+    pd.testing.assert_frame_equal(found.table, done.table)
+
+
+@pytest.mark.parametrize("folds", [None, 5])
+def test_no_target_of_a_training_window_lies_after_the_origin(folds: int | None) -> None:
+    windows = cut()
+    for split in windows.rolling_origins(4, embargo="auto"):
+        parts = origin_parts(windows, split, folds)
+        origin = parts.test.t[0]
+        assert parts.train.target_times.max().max() < origin
+        assert parts.train.t.max() < origin
+        seen = set(split.train) | (set(split.valid) if folds else set())
+        assert parts.train.t.equals(windows.t[sorted(seen)])
+        np.testing.assert_array_equal(parts.test.rows, windows.rows[split.test])
+
+
+def test_what_comes_after_the_origin_changes_no_refit() -> None:
+    """The same series with another future: the refits are equal bit for bit."""
+    windows = cut(300)
+    splits = windows.rolling_origins(1, embargo="auto")
+    first = int(windows.rows[splits[0].test[0]])
+    frame = noise(300)
+    frame.iloc[first + 1 :] *= -1.0
+    changed = Windowing(history=3, lead=4).cut(frame, QUESTIONS, [lags("x")])
+    before, after = (
+        backtest(one, with_folds(one), splits).models[0, 4] for one in (windows, changed)
+    )
+    assert not np.array_equal(windows.values["state"], changed.values["state"])
+    scores = before.evaluate(windows), after.evaluate(windows)
+    pd.testing.assert_frame_equal(*scores, check_exact=True)
+    assert before.recipe_ == after.recipe_
 
 
 def test_rows_of_weight_zero_vanish(done: Backtest) -> None:

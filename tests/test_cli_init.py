@@ -112,7 +112,7 @@ def test_a_table_of_windows(tmp_path: Path) -> None:
 
 def test_thresholds_come_from_the_part_that_trains(tmp_path: Path) -> None:
     """One from the whole file may lie where training never comes."""
-    frame = series(600).assign(x=lambda f: f["x"] + np.where(f.index < 400, 0.0, 100.0))
+    frame = series(600).assign(x=lambda f: f["x"] + np.where(f.index < 500, 0.0, 100.0))
     config = written(frame, tmp_path)
     assert isinstance(config.task, Questions)
     event = config.task.asked["event"]

@@ -87,10 +87,12 @@ def test_the_install_block_names_what_there_is() -> None:
 
 
 def test_the_configs_of_the_page_are_configs() -> None:
-    question, table = [block.code for block in page() if block.language == "toml"]
+    question, table, split = [block.code for block in page() if block.language == "toml"]
     frame = '[data]\nfile = "air.csv"\n[windows]\nhistory = 2\nlead = 1\n'
     parse_config((frame + question).encode(), "page", Path())
     parse_config(table.encode(), "page", Path())
+    parsed = parse_config(f"{table}\n{split}".encode(), "page", Path())
+    assert parsed.split.fractions == pytest.approx((0.6, 0.2, 0.2))
 
 
 def test_the_page_lists_every_key() -> None:

@@ -410,6 +410,20 @@ def test_compare_alone_on_windows_keeps_their_chronological_judges() -> None:
     assert list(table.index) == ["next", "band"]
 
 
+def test_compare_alone_on_windows_keeps_their_folds() -> None:
+    frame = {"x": np.random.default_rng(0).normal(size=300)}
+    questions = {"next": at_lead("x"), "high": at_lead("x") > 0}
+    parts = Windowing(history=3, lead=1).cut(frame, questions).split()
+    settings: dict[str, Any] = {"preset": small.TINY, "validation": 3}
+    model = Forecaster.for_windows(parts.train, **settings).fit(parts.train)
+    table = plots.compare_alone(model, parts.train, parts.test)
+    alone = Forecaster({"next": Gaussian()}, preset=small.TINY)
+    alone.set_params(validation=parts.train.block_folds(3, embargo="auto"))
+    alone.fit(parts.train.X, {"next": parts.train.Y["next"]})
+    expected = nll(alone.predict(parts.test.X)["next"], parts.test.Y["next"]).mean()
+    assert table.loc["next", "alone"] == pytest.approx(expected, rel=1e-6)
+
+
 # Beside the truth
 
 

@@ -1,14 +1,16 @@
 r"""Refit at rolling origins and score what came next: how a forecaster would have done.
 
 Origin j trains on the windows before it, validates on the block that follows and is scored on
-the block after that. Seeds within an origin share its windows, so that only origins tell how
-far a score can be trusted. With $v_{js}$ the score at origin j and seed s,
+the block after that. With folds, which is the default, it trains on both blocks, and each fold of
+them validates its own runs. Seeds within an origin share its windows, so that only origins tell
+how far a score can be trusted. With $v_{js}$ the score at origin j and seed s,
 
     v_j = mean_s v_js,      mean = mean_j v_j,      se = sd_j(v_j) / sqrt(J)
 
-Where training is full-batch all origins and seeds run as one program, the shorter ones filled up
-with rows of weight zero, which vanish exactly from the objective. In minibatches such rows would
-thin the batches out, so there the seeds of one origin run together, origin after origin.
+Where training is full-batch and a part is held out, all origins and seeds run as one program, the
+shorter ones filled up with rows of weight zero, which vanish exactly from the objective. In
+minibatches such rows would thin the batches out, so there, and with folds, it is origin after
+origin.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import numpy as np
 import pandas as pd
 from sklearn.base import clone
 
+from scrollmt._data import holdout
 from scrollmt._data.holdout import Ready
 from scrollmt._fitting import training
 from scrollmt._fitting.selection import Selection, joined
@@ -30,7 +33,7 @@ from scrollmt.forecaster import Forecaster
 from scrollmt.objective import Data
 from scrollmt.presets import get_preset
 from scrollmt.splits import Split
-from scrollmt.windows import Embargo, Windows
+from scrollmt.windows import Embargo, Parts, Windows
 
 _KEYS = ["task", "metric"]
 
@@ -106,8 +109,10 @@ def backtest(
     """Refit ``model`` (it is not changed) at each origin, once per seed, and score the refits.
 
     ``origins``: how many rolling origins, or splits of your own. ``seeds``: by default the
-    model's own. ``embargo`` as in ``Windows.rolling_origins``; 0 is what the paper does. Quantile
-    edges of bands are learned anew from the training part of each origin.
+    model's own. ``embargo`` as in ``Windows.rolling_origins``, between folds too; 0 is what the
+    paper does. Where the model validates by folds, the training and the validation part of an
+    origin are cut into folds; else the latter validates, whatever share the model would hold out.
+    Quantile edges of bands are learned anew from the training part of each origin.
     """
     splits = (
         windows.rolling_origins(int(origins), embargo=embargo)
@@ -122,11 +127,10 @@ def backtest(
     wanted = [model.seed] if seeds is None else [int(seed) for seed in seeds]
     if not wanted or len(set(wanted)) < len(wanted) or not splits:
         raise ValueError(f"need origins and different seeds, got {len(splits)} and {wanted}")
-    parts = [windows.split(split) for split in splits]
-    ready = [
-        clone(model).set_params(validation=part.valid)._ready(part.train, None, None)
-        for part in parts
-    ]
+    validation = training.validation_of(model)
+    folds = int(validation) if holdout.is_folds(validation) else None
+    parts = [origin_parts(windows, split, folds) for split in splits]
+    ready = [_ready(model, part, folds, embargo) for part in parts]
     refits = {seed: clone(model).set_params(seed=seed)._seeds() for seed in wanted}
     members = [one for seeds_of in refits.values() for one in seeds_of]
     trained = _trained(model, ready, members)
@@ -135,7 +139,9 @@ def backtest(
     for origin, part in enumerate(parts):
         runs = dict(zip(members, trained[origin], strict=True))
         for seed, own in refits.items():
-            one = clone(model).set_params(seed=seed, validation=part.valid)
+            one = clone(model).set_params(seed=seed)
+            if folds is None:
+                one.set_params(validation=part.valid)
             one._settle(ready[origin], joined([runs[k] for k in own], own))
             models[origin, seed] = one
             # Errors within an origin say nothing about those between origins.
@@ -148,20 +154,44 @@ def backtest(
     return Backtest(table.reset_index(drop=True), splits, models)
 
 
+def origin_parts(windows: Windows, split: Split, folds: int | None) -> Parts:
+    """The labelled parts of an origin; with folds, what would validate trains as well."""
+    if folds is not None:
+        split = Split(np.union1d(split.train, split.valid), split.valid[:0], split.test)
+    return windows.split(split)
+
+
+def _ready(model: Forecaster, part: Parts, folds: int | None, embargo: Embargo) -> Ready:
+    judged = part.valid if folds is None else holdout.block_folds(part.train, folds, embargo)
+    judging: Forecaster = clone(model).set_params(validation=judged)
+    return judging._ready(part.train, None, None)
+
+
 def _trained(
     model: Forecaster, ready: Sequence[Ready], seeds: Sequence[int]
 ) -> list[list[Selection]]:
     """For each origin, one selection per seed."""
-    if len(ready) == 1 or get_preset(model.preset).schedule.batch_size is not None:
-        return [
-            training.held_out(model, one.heads, one.train, one.valid, seeds, one.nats)
-            for one in ready
-        ]
+    in_batches = get_preset(model.preset).schedule.batch_size is not None
+    if len(ready) == 1 or in_batches or any(one.folds is not None for one in ready):
+        return _one_by_one(model, ready, seeds)
     nats = float(np.mean([one.nats for one in ready]))
     train = stacked([one.train for one in ready], len(seeds))
     valid = stacked([one.valid for one in ready], len(seeds))
     flat = iter(training.held_out(model, ready[0].heads, train, valid, [*seeds] * len(ready), nats))
     return [[next(flat) for _ in seeds] for _ in ready]
+
+
+def _one_by_one(
+    model: Forecaster, ready: Sequence[Ready], seeds: Sequence[int]
+) -> list[list[Selection]]:
+    chosen = clone(model).set_params(refit=False)
+    selections = []
+    for one in ready:
+        found = training.trained(chosen, one, seeds)
+        if any(selection.interrupted for selection in found):
+            raise KeyboardInterrupt("backtest interrupted before all origins were done")
+        selections.append(found)
+    return selections
 
 
 def stacked(parts: Sequence[Data], times: int = 1) -> Data:

@@ -206,12 +206,9 @@ class Forecaster(AbstractEstimator):
     def _ready(self, X: Any, Y: Any, sample_weight: Any) -> holdout.Ready:
         """The training and the validation part, read and checked."""
         heads, preset, _ = training.settings_of(self)
-        validation = self.validation
-        if validation is None:
-            validation = preset.folds or holdout.HELD_OUT_SHARE
         return holdout.ready(
             (X, Y, sample_weight),
-            validation,
+            training.validation_of(self),
             heads,
             joint=read_groups(self.joint, heads),
             seed=self.seed,

@@ -43,7 +43,7 @@ from scrollmt.heads import AbstractHead, Source
 from scrollmt.objective import Data
 from scrollmt.observables import Bands
 from scrollmt.splits import Folds
-from scrollmt.windows import Recipe, Windows
+from scrollmt.windows import Embargo, Recipe, Windows
 
 MIN_ROWS_TO_SPLIT = 10
 # With a fifth of the rows held out: from 50 rows on, 90 percent intervals of the default preset
@@ -82,6 +82,13 @@ class Ready:
     past: Past
     # With folds, both parts are all rows.
     folds: Folds | None = None
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Rows that train and that validate; with folds, those of one fold."""
+        if self.folds is None:
+            return len(self.fitted.x), len(self.judged.x)
+        return self.folds.train.shape[1], self.folds.valid.shape[1]
 
     @property
     def heads(self) -> Mapping[str, AbstractHead]:
@@ -289,7 +296,7 @@ def hand_over(windows: Windows, Y: Any, sample_weight: Any, validation: Any) -> 
     check_aligned(windows.t, {"sample_weight": sample_weight})
     weight = reading.read_weights(sample_weight, windows.tasks, len(windows))
     if is_folds(validation):
-        validation = _block_folds(windows, int(validation))
+        validation = block_folds(windows, int(validation))
     train = held_out = np.arange(len(windows))
     if isinstance(validation, Real):
         train, held_out = newest_held_out(windows, float(validation))
@@ -307,11 +314,11 @@ def hand_over(windows: Windows, Y: Any, sample_weight: Any, validation: Any) -> 
     return Handed(part.X_frame(), part.Y, weight, validation, recipe, part.past_labels, *behind)
 
 
-def _block_folds(windows: Windows, folds: int) -> Folds | float:
+def block_folds(windows: Windows, folds: int, embargo: Embargo = "auto") -> Folds | float:
     """Contiguous folds; a share to hold out where the embargo would take most of the windows."""
     _check_enough(len(windows))
     try:
-        cut = windows.block_folds(folds, embargo="auto")
+        cut = windows.block_folds(folds, embargo=embargo)
     except ValueError:
         cut = None
     left = 0 if cut is None else cut.train.shape[1]

@@ -38,6 +38,13 @@ def settings_of(
     return heads, preset, holdout.in_current_precision(model.backbone)
 
 
+def validation_of(model: Any) -> Any:
+    """How a Forecaster validates: as it says itself, or else as its preset does."""
+    if model.validation is not None:
+        return model.validation
+    return get_preset(model.preset).folds or holdout.HELD_OUT_SHARE
+
+
 def trained(model: Any, ready: holdout.Ready, seeds: Sequence[int]) -> list[Selection]:
     """One selection a seed, by folds or by the part that was held out."""
     if ready.folds is not None:

@@ -27,7 +27,7 @@ from scrollmt._scoring.references import NAMES
 from scrollmt.backtests import Backtest, backtest
 from scrollmt.cli import tables
 from scrollmt.cli.asking import Questions
-from scrollmt.cli.config import read_config
+from scrollmt.cli.config import SplitShares, read_config
 from scrollmt.cli.data import cut, forecaster
 from scrollmt.cli.scores import say_skill, show_scores
 from scrollmt.cli.shell import INTERRUPTED, Problem, about, emit, note
@@ -45,12 +45,26 @@ class _Job:
     windows: Windows
     task: Questions
     settings: dict[str, Any]
+    split: SplitShares
     seeds: list[int]
     verbose: bool | None
 
     def run(self, splits: Sequence[Split]) -> pd.DataFrame:
-        model = forecaster(self.windows, self.task, verbose=self.verbose, **self.settings)
-        return backtest(self.windows, model, splits, seeds=self.seeds).table
+        model = forecaster(
+            self.windows,
+            self.task,
+            validation=self.split.validation,
+            verbose=self.verbose,
+            **self.settings,
+        )
+        scored = backtest(self.windows, model, splits, seeds=self.seeds, embargo=self.split.embargo)
+        return scored.table
+
+    @property
+    def one_program(self) -> bool:
+        """Whether all origins train together, which is faster than processes side by side."""
+        schedule = get_preset(self.settings["preset"]).schedule
+        return schedule.batch_size is None and self.split.folds is None
 
 
 def run(
@@ -83,7 +97,8 @@ def run(
     chosen = [read.settings["seed"]] if seeds is None else _seeds(seeds)
     key = json.dumps([read.content, digests, origins, chosen, version("scrollmt")])
     finished = _Finished(records, hashlib.sha256(key.encode()).hexdigest()[:16])
-    job = _Job(windows, read.task, read.settings, chosen, False if quiet or jobs > 1 else None)
+    verbose = False if quiet or jobs > 1 else None
+    job = _Job(windows, read.task, read.settings, read.split, chosen, verbose)
     done, interrupted = _gathered(job, splits, finished, jobs, read.name)
     if not done:
         raise KeyboardInterrupt("interrupted before the first origin was done")
@@ -170,9 +185,7 @@ def _runs(
     job: _Job, splits: Sequence[Split], wanted: Sequence[int], jobs: int
 ) -> Iterator[tuple[int, pd.DataFrame]]:
     """Tables by origin as they are done."""
-    full_batch = get_preset(job.settings["preset"]).schedule.batch_size is None
-    if full_batch and wanted:
-        # All origins run as one program, which is faster than processes side by side.
+    if job.one_program and wanted:
         table = job.run([splits[j] for j in wanted])
         yield from ((j, table[table["origin"] == n]) for n, j in enumerate(wanted))
     elif min(jobs, len(wanted)) <= 1:

@@ -23,7 +23,7 @@ from scrollmt.cli.asking import Columns, Questions, Targets, read_questions, rea
 from scrollmt.cli.csvs import separator_hint
 from scrollmt.cli.schema import Section, between, boolean, choice, either, text, texts, whole
 from scrollmt.cli.shell import Problem, sentence
-from scrollmt.presets import PRESETS, Preset
+from scrollmt.presets import PRESETS, Preset, get_preset
 
 STANDARD_STREAM = "-"
 DUPLICATES = ("error", "first", "last", "mean")
@@ -72,16 +72,26 @@ class Source:
 
 @dataclass(frozen=True)
 class SplitShares:
-    """Shares of the windows that judge the fit and that are kept out of it."""
+    """What judges the fit, and the share of the windows that is kept out of it.
+
+    ``validation`` is a share of all windows, or a number of folds of those that train.
+    """
 
     order: Literal["chronological", "random"]
-    validation: float
+    validation: float | int
     test: float
     embargo: int | Literal["auto"] = "auto"
 
     @property
     def fractions(self) -> tuple[float, float, float]:
-        return (1.0 - self.validation - self.test, self.validation, self.test)
+        """Shares of the parts that train, validate and test."""
+        held_out = self.validation if self.folds is None else 0.0
+        return (1.0 - held_out - self.test, held_out, self.test)
+
+    @property
+    def folds(self) -> int | None:
+        """How many folds judge the fit; None where a part is held out."""
+        return self.validation if isinstance(self.validation, int) else None
 
 
 @dataclass(frozen=True)
@@ -148,8 +158,8 @@ def _config(root: Section, name: str, content: str, folder: Path) -> Config:
     task = read_questions(root, columns) if of_series else read_targets(root, columns)
     if of_table and source.step is not None:
         raise Problem("data.step belongs to a series; leave it out for a table")
-    split = _split(root.section("split"), bool(of_series))
     settings = _settings(root.section("model"), root.section("training"))
+    split = _split(root.section("split"), bool(of_series), get_preset(settings["preset"]))
     unordered = [name for name, head in task.heads.items() if head.point_only]
     if unordered and settings["belief"] != "none":
         raise Problem(
@@ -228,22 +238,33 @@ def _character(value: Any) -> str:
     return value
 
 
-def _split(section: Section, series: bool) -> SplitShares:
+def _folds_or_share(value: Any) -> int | float:
+    try:
+        return either(whole(2), between(0.01, 1.0))(value)
+    except ValueError:
+        raise ValueError(
+            "a number of folds from 2 on, or a share from 0.01 to below 1 to hold out"
+        ) from None
+
+
+def _split(section: Section, series: bool, preset: Preset) -> SplitShares:
     orders = ("chronological",) if series else ("chronological", "random")
     shares = SplitShares(
         # The rows of a ready-made table come in no order that could be relied on.
         order=section.get("order", choice(orders), "chronological" if series else "random"),  # type: ignore[arg-type]
-        validation=section.get("validation", between(0.01, 1.0), 0.2),
+        validation=section.get("validation", _folds_or_share, preset.folds or 0.2),
         test=section.get("test", between(0.0, 1.0), 0.2),
         embargo=section.get("embargo", either(whole(0), choice(("auto",))), "auto")  # type: ignore[arg-type]
         if series
         else "auto",
     )
     section.close()
-    if shares.validation + shares.test >= 0.99:
+    _, held_out, test = shares.fractions
+    if held_out + test >= 0.99:
+        also = f"split.validation = {held_out:g} and " if held_out else ""
         raise Problem(
-            f"split.validation = {shares.validation:g} and split.test = {shares.test:g} leave "
-            "nothing to train on; together they stay below 0.99"
+            f"nothing to train on is left by {also}split.test = {test:g}; what is kept from "
+            "training stays below 0.99"
         )
     return shares
 

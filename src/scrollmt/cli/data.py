@@ -1,6 +1,7 @@
 """The rows of a config as something to fit: windows of a series, or a table; and its split.
 
-Prepared.train, .valid, .test   what `Forecaster.fit` and `evaluate` take, X, Y, sample_weight
+Prepared.train, .valid, .test   what `Forecaster.fit` and `evaluate` take, X, Y, sample_weight;
+                                with folds of the training part there is no .valid
 Prepared.new_from               the first origin that no fitted or judging window has seen
 """
 
@@ -13,13 +14,14 @@ import numpy as np
 import pandas as pd
 
 from scrollmt import splits
+from scrollmt._data import holdout
 from scrollmt.cli import tables
 from scrollmt.cli.asking import Questions, Targets
-from scrollmt.cli.config import Config
+from scrollmt.cli.config import Config, SplitShares
 from scrollmt.cli.shell import about
 from scrollmt.forecaster import Forecaster
 from scrollmt.heads import AbstractHead
-from scrollmt.splits import Split
+from scrollmt.splits import Folds, Split
 from scrollmt.windows import Windows
 
 
@@ -44,14 +46,18 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Prepared:
-    """The three parts, unfitted: ``model`` has the settings of the config."""
+    """The parts, unfitted: ``model`` has the settings of the config.
+
+    ``folds``: how many of the training part validate, None where ``valid`` does.
+    """
 
     model: Forecaster
     train: Part
-    valid: Part
+    valid: Part | None
     test: Part | None
     whole: Part
     digests: list[str]
+    folds: int | None
 
     @property
     def windows(self) -> Windows | None:
@@ -64,7 +70,8 @@ class Prepared:
             return None
         if self.test is not None:
             return self.test.X.t[0]
-        return self.valid.X.target_times.max(axis=1).max()
+        newest = self.train if self.valid is None else self.valid
+        return newest.X.target_times.max(axis=1).max()
 
 
 def prepare(config: Config, *, verbose: bool | None = None) -> Prepared:
@@ -84,17 +91,61 @@ def prepare_rows(
     if isinstance(task, Questions):
         windows = _windows(config, task, rows)
         with about(f"{config.name}: [split]"):
-            shares = config.split
-            split = windows.chronological_split(shares.fractions, embargo=shares.embargo)
+            split, validation = _series_split(windows, config.split)
             parts = windows.split(split)
         whole, (train, valid, test) = Part(windows), map(Part, parts)
-        model = forecaster(parts.train, task, validation=parts.valid, **settings)
+        model = forecaster(parts.train, task, **settings)
+        held_out: Any = parts.valid
     else:
         whole = labelled_part(rows[list(task.inputs)], rows, task)
         split = table_split(config, len(rows))
+        with about(f"{config.name}: [split]"):
+            validation = _table_folds(len(split.train), config.split)
         train, valid, test = (whole.take(index) for index in split)
-        model = Forecaster(task.heads, validation=tuple(valid), **settings)
-    return Prepared(model, train, valid, test if len(split.test) else None, whole, digests)
+        model = Forecaster(task.heads, **settings)
+        held_out = tuple(valid)
+    model.set_params(validation=held_out if validation is None else validation)
+    return Prepared(
+        model,
+        train,
+        valid if validation is None else None,
+        test if len(split.test) else None,
+        whole,
+        digests,
+        None if validation is None else config.split.folds,
+    )
+
+
+def _series_split(windows: Windows, shares: SplitShares) -> tuple[Split, int | Folds | None]:
+    """The parts of a series and the folds of the first; None where the second is held out."""
+    split = windows.chronological_split(shares.fractions, embargo=shares.embargo)
+    if shares.folds is None:
+        return split, None
+    train = windows.take(split.train)
+    _check_folds(shares.folds, len(train))
+    found = holdout.block_folds(train, shares.folds, shares.embargo)
+    if isinstance(found, Folds):
+        # A number is stored with the model; its folds have the embargo "auto".
+        return split, shares.folds if shares.embargo == "auto" else found
+    inner = train.chronological_split((1.0 - found, found, 0.0), embargo=shares.embargo)
+    return Split(split.train[inner.train], split.train[inner.valid], split.test), None
+
+
+def _table_folds(rows: int, shares: SplitShares) -> int | Folds | None:
+    """The folds of the training rows: random, or blocks where the rows are in order of time."""
+    if shares.folds is None:
+        return None
+    _check_folds(shares.folds, rows)
+    chronological = shares.order == "chronological"
+    return splits.block_folds(rows, shares.folds) if chronological else shares.folds
+
+
+def _check_folds(folds: int, rows: int) -> None:
+    if folds > rows:
+        raise ValueError(
+            f"validation = {folds} is more folds than the {rows} windows that train; use fewer "
+            "folds, or a share below 1 to hold out"
+        )
 
 
 def cut(config: Config, task: Questions, frame: pd.DataFrame) -> Windows:

@@ -72,7 +72,6 @@ class SeriesDraft:
     history: int
     lead: int
     questions: dict[str, Question]
-    validation: float = 0.2
     test: float = 0.2
     others: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
@@ -97,7 +96,6 @@ class TableDraft:
     texts: tuple[str, ...] = ()
     classes: int = 0
     count: bool = False
-    validation: float = 0.2
     test: float = 0.2
     unused: tuple[str, ...] = ()
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from scrollmt._data.holdout import Ready
 from scrollmt.cli import drafts
 from scrollmt.cli.config import ONE_DAY, parse_config
 from scrollmt.cli.data import Prepared, prepare_rows
@@ -18,7 +19,7 @@ from scrollmt.cli.shell import Problem
 
 
 class Sizes(NamedTuple):
-    """Windows that each part has at least."""
+    """Windows that each part has at least; with folds, those of one fold."""
 
     train: int
     valid: int
@@ -45,23 +46,22 @@ class Trial:
     def text(self, draft: Draft) -> str:
         return drafts.text(self.data, draft)
 
-    def prepared(self, draft: Draft) -> Prepared:
+    def prepared(self, draft: Draft) -> tuple[Prepared, Ready]:
         config = parse_config(self.text(draft).encode(), _NAME, self.folder)
         with warnings.catch_warnings():
             # What a fit warns of, it says when it is run.
             warnings.simplefilter("ignore")
             prepared = prepare_rows(config, self.rows, self.digests, verbose=False)
-            prepared.model._ready(*prepared.train)
-        return prepared
+            return prepared, prepared.model._ready(*prepared.train)
 
     def complaint(self, draft: Draft, sizes: Sizes = SIZES[-1]) -> str | None:
         """Why a config cannot be fitted, or has parts that are too small."""
         try:
-            prepared = self.prepared(draft)
+            prepared, ready = self.prepared(draft)
         except ValueError as error:
             return str(error).removeprefix(f"{_NAME}: ").removeprefix("[split]: ")
         test = 0 if prepared.test is None else prepared.test.size
-        found = Sizes(prepared.train.size, prepared.valid.size, test)
+        found = Sizes(*ready.sizes, test)
         if any(have < need for have, need in zip(found, sizes, strict=True)):
             return (
                 f"there are {found.train} windows to train and {found.valid} to validate, and at "
@@ -80,7 +80,7 @@ def long_enough(
             tried = replace(draft, history=history, lead=lead, test=0.2 if sizes.test else 0.0)
             why_not = check.complaint(tried, sizes)
             if why_not is None:
-                return tried, check.prepared(tried)
+                return tried, check.prepared(tried)[0]
     raise Problem(
         f"{name}: no question about {draft.asked!r} can be learned from {len(check.rows)} rows: "
         f"{why_not}"

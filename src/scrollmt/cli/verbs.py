@@ -64,16 +64,17 @@ def fit(
 
 def _described(prepared: Prepared) -> dict[str, Any]:
     """What is asked, and of how many windows."""
-    sizes = {"train": prepared.train.size, "validation": prepared.valid.size}
-    sizes["test"] = 0 if prepared.test is None else prepared.test.size
+    parts = {"train": prepared.train, "validation": prepared.valid, "test": prepared.test}
+    sizes = {name: 0 if part is None else part.size for name, part in parts.items()}
+    folds = {} if prepared.folds is None else {"folds": prepared.folds}
     windows = prepared.windows
     if windows is None:
         tasks = {name: type(head).__name__ for name, head in prepared.model.tasks.items()}
-        return {"tasks": tasks, "windows": sizes, "inputs": list(prepared.whole.X.columns)}
+        return {"tasks": tasks, "windows": sizes, "inputs": list(prepared.whole.X.columns)} | folds
     sizes["embargo"] = prepared.whole.size - sum(sizes.values())
     sizes["dropped"] = len(windows.dropped)
     asked = prepared.train.X
-    return {"tasks": asked.sentences, "windows": sizes, "inputs": asked.feature_names}
+    return {"tasks": asked.sentences, "windows": sizes, "inputs": asked.feature_names} | folds
 
 
 def _tell(described: dict[str, Any], prepared: Prepared) -> None:
@@ -81,6 +82,8 @@ def _tell(described: dict[str, Any], prepared: Prepared) -> None:
         say(f"{task}: {question}")
     sizes = ", ".join(f"{name} {count}" for name, count in described["windows"].items() if count)
     say(f"windows: {sizes}; inputs: {len(described['inputs'])}")
+    if prepared.folds is not None:
+        say(f"validation: {prepared.folds} folds of the training windows")
     windows = prepared.windows
     if windows is not None and len(windows.dropped):
         lost = windows.dropped.groupby(["part", "columns"]).size()

@@ -14,11 +14,12 @@ import pandas as pd
 from sklearn.base import clone
 
 from scrollmt._data import holdout, reading
+from scrollmt._fitting import training
 from scrollmt._scoring import judging
 from scrollmt.forecaster import Forecaster
 from scrollmt.plots import canvas
-from scrollmt.presets import get_preset
 from scrollmt.scores import nll
+from scrollmt.splits import Folds
 from scrollmt.windows import Windows
 
 if TYPE_CHECKING:
@@ -39,9 +40,7 @@ def compare_alone(model: Forecaster, fitted_on: Any, test: Any) -> pd.DataFrame:
             "model.validation to them before the tasks are fitted alone"
         )
     X, Y, weight = _three(fitted_on)
-    validation = model.validation
-    if validation is None:
-        validation = get_preset(model.preset).folds or holdout.HELD_OUT_SHARE
+    validation = training.validation_of(model)
     if isinstance(X, Windows):
         X, Y, weight, validation, *_ = holdout.hand_over(X, Y, weight, validation)
     elif isinstance(validation, Windows):
@@ -52,7 +51,8 @@ def compare_alone(model: Forecaster, fitted_on: Any, test: Any) -> pd.DataFrame:
     table = {}
     for name, head in model.tasks_.items():
         own = validation
-        if isinstance(validation, tuple | list):
+        # Folds are a tuple too, and serve every task.
+        if isinstance(validation, tuple | list) and not isinstance(validation, Folds):
             own = (validation[0], *(_only(part, name) for part in validation[1:]))
         single = clone(model).set_params(
             tasks={name: head}, joint=None, recipe=None, validation=own
