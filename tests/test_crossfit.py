@@ -227,7 +227,7 @@ def test_a_linear_model_is_inside_the_family() -> None:
 
 
 def test_an_interrupt_keeps_the_folds_that_are_done() -> None:
-    """Stopped in the second heat: the first two folds are there, and only their rows are scored."""
+    """Stopped in the second heat: the first fold is there, and only its rows are scored."""
     X, Y = rows()
     calls = []
 
@@ -256,6 +256,6 @@ def test_an_interrupt_keeps_the_folds_that_are_done() -> None:
     assert found.interrupted
     assert found.out_of_fold is not None
     judged = ~np.isnan(found.out_of_fold["value"])
-    assert judged.sum() >= len(X) * 2 // 5
+    assert len(X) // 5 <= judged.sum() < len(X)
     assert found.weights is not None
     assert sum(found.weights["value"]) == pytest.approx(1.0)

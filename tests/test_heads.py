@@ -389,6 +389,8 @@ def test_compiled_gradients_of_a_batch_are_those_of_plain_arithmetic(head: Abstr
     whole = jnp.arange(count) % (5 if classes is None else classes)
     number = isinstance(head, Gaussian | StudentT | Mixture | SinhArcsinh | Censored)
     y = jnp.asarray(rng.normal(size=count)) if number else whole
+    if head.takes_bounds:
+        y = jnp.stack([y, y], axis=-1)
 
     def loss(head: AbstractHead, mean: Array, var: Array) -> Array:
         return jnp.sum(jnp.arange(1.0, count + 1) * head.log_predictive(y, mean, var))
