@@ -35,3 +35,7 @@ def test_intervals_from_twelve_rows_cover_on_average(benchmark: Any) -> None:
         y, fresh = rng.normal(mean, sd), rng.normal(middle, wide)
         shares.append(benchmark.ours(x, y, new, fresh, seed)[0])
     assert np.mean(shares) > 0.80
+
+
+def test_on_data_of_a_linear_model_the_default_is_as_good_as_ridge(benchmark: Any) -> None:
+    assert benchmark.beyond_ridge(seed=0) < 0.003
