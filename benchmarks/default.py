@@ -97,9 +97,8 @@ def check(sets: list[str], methods: list[str]) -> None:
 def laws_of(fold: Fold, method: str, seed: int) -> tuple[dict[str, Law], dict[str, Any], float]:
     """The laws on the test rows, the chosen settings by head, and the seconds of predictions."""
     if is_ours(method):
-        heads = {head: asked.head for head, asked in fold.questions.items()}
         options = {"seed": seed, "verbose": False, "recipe": fold.recipe, **options_of(method)}
-        model = Forecaster(heads, **options).fit(*fold.both)
+        model = Forecaster(fold.heads, **options).fit(*fold.both)
         began = time.perf_counter()
         laws = dict(model.predict(fold.test))
         return laws, {}, time.perf_counter() - began

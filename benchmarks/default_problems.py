@@ -21,6 +21,7 @@ from peers.protocol import Classes, Question, Rows, Value
 
 from scrollmt.corpora import de_price, lorenz63, ou, pm25, river, uci, wind
 from scrollmt.corpora.base import OracleScore
+from scrollmt.heads import AbstractHead
 from scrollmt.splits import Split, random_split
 from scrollmt.windows import Recipe, Windows
 
@@ -34,6 +35,7 @@ class Fold:
     """One split of a set. ``both`` and ``test`` are what a Forecaster fits and predicts.
 
     ``blocks`` says in how many stretches of time the test scores are averaged; 0 for plain rows.
+    ``own_heads`` are those of scrollmt where they know more than the questions do.
     ``oracle`` scores the simulator's own law on the test rows, where there is one.
     """
 
@@ -45,7 +47,15 @@ class Fold:
     test: Any
     recipe: Recipe | None = None
     blocks: int = 0
+    own_heads: Mapping[str, AbstractHead] | None = None
     oracle: Callable[[], OracleScore] | None = None
+
+    @property
+    def heads(self) -> dict[str, AbstractHead]:
+        """The heads that scrollmt fits."""
+        if self.own_heads is not None:
+            return dict(self.own_heads)
+        return {name: asked.head for name, asked in self.questions.items()}
 
     def rows(self, part: np.ndarray, head: str) -> Rows:
         """Inputs and labels of one question for a peer."""
@@ -113,7 +123,14 @@ def _simulated_fold(name: str, k: int) -> Fold:
     labels = {head: np.asarray(y) for head, y in corpus.Y.items()}
     split = random_split(len(corpus), k)
     fold = _of_rows(np.asarray(corpus.X), labels, asked, split)
-    return replace(fold, oracle=lambda: _oracle(name).take(split.test))
+    rows = np.concatenate([split.train, split.valid])
+    known = {head: np.asarray(y)[rows] for head, y in {**labels, **corpus.behind}.items()}
+    return replace(
+        fold,
+        both=(fold.X[rows], known),
+        own_heads=corpus.heads,
+        oracle=lambda: _oracle(name).take(split.test),
+    )
 
 
 @cache

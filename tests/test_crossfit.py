@@ -12,6 +12,7 @@ from scipy.special import log_softmax, logsumexp
 from scrollmt import Event, Forecaster, Gaussian, Ordinal, load
 from scrollmt._data import holdout
 from scrollmt._fitting import crossfit, stacking
+from scrollmt._fitting.setting import Setting
 from scrollmt.presets import DEFAULT, Preset
 from scrollmt.splits import block_folds, k_folds
 
@@ -240,8 +241,16 @@ def test_an_interrupt_keeps_the_folds_that_are_done() -> None:
     heads = dict(TASKS)
     ready = holdout.ready((X, Y, None), 5, heads, seed=1, scale_targets=True, recipe=None)
     assert ready.folds is not None
-    setting = crossfit.Setting(
-        small(starts=1), heads, "diag", (), ready.train, ready.folds, None, None
+    setting = Setting(
+        small(starts=1),
+        ready.plan,
+        ready.scales,
+        "diag",
+        (),
+        ready.train,
+        ready.folds,
+        None,
+        None,
     )
     found = crossfit.cross_fit(setting, jax.random.key(1), interrupt)
     assert found.interrupted

@@ -21,7 +21,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from scrollmt import scores
-from scrollmt.heads import AbstractHead, Censored, Event, Gaussian, Ordinal
+from scrollmt.heads import AbstractHead, Censored, Event, Ordinal, Real
 from scrollmt.laws import CensoredLaw, EventLaw, GaussianLaw, Law, MixtureLaw, OrdinalLaw, RealLaw
 
 
@@ -56,7 +56,7 @@ class Value(Question):
 
     @property
     def head(self) -> AbstractHead:
-        return Gaussian() if self.limits is None else Censored(*self.limits)
+        return Real() if self.limits is None else Censored(*self.limits)
 
     def law(self, mean: np.ndarray, sd: np.ndarray) -> Law:
         """Gaussian laws: of means and sds (N,), or mixtures of M of them by rows (M, N)."""

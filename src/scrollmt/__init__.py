@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         Mixture,
         Ordinal,
         Poisson,
+        Real,
         SinhArcsinh,
         StudentT,
     )
@@ -55,6 +56,7 @@ __all__ = [
     "OrdinalLaw",
     "Poisson",
     "Preset",
+    "Real",
     "SinhArcsinh",
     "StudentT",
     "TransformedLaw",
@@ -93,6 +95,7 @@ _NAMES_BY_MODULE = {
         "Mixture",
         "Ordinal",
         "Poisson",
+        "Real",
         "SinhArcsinh",
         "StudentT",
     ),

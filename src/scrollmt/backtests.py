@@ -153,11 +153,14 @@ def _trained(
 ) -> list[list[Selection]]:
     """For each origin, one selection per seed."""
     if len(ready) == 1 or get_preset(model.preset).schedule.batch_size is not None:
-        return [training.held_out(model, one.train, one.valid, seeds, one.nats) for one in ready]
+        return [
+            training.held_out(model, one.heads, one.train, one.valid, seeds, one.nats)
+            for one in ready
+        ]
     nats = float(np.mean([one.nats for one in ready]))
     train = stacked([one.train for one in ready], len(seeds))
     valid = stacked([one.valid for one in ready], len(seeds))
-    flat = iter(training.held_out(model, train, valid, [*seeds] * len(ready), nats))
+    flat = iter(training.held_out(model, ready[0].heads, train, valid, [*seeds] * len(ready), nats))
     return [[next(flat) for _ in seeds] for _ in ready]
 
 

@@ -136,7 +136,7 @@ def read_groups(joint: Any, heads: Mapping[str, AbstractHead]) -> Groups:
         for name in group:
             if name not in heads:
                 raise ValueError(f"joint names an unknown task {name!r}; there are {list(heads)}")
-            if not isinstance(heads[name], Gaussian):
+            if not isinstance(heads[name].variants[0], Gaussian):
                 raise ValueError(
                     f"joint: task {name!r} is {heads[name]!r}, and only Gaussian tasks have noise "
                     "that can be correlated; leave it out of the group"

@@ -37,6 +37,7 @@ from typing import Any
 
 import numpy as np
 
+from scrollmt._data.answers import Answer
 from scrollmt._data.scaling import Scales
 from scrollmt._io.atomic import refuse_existing, replacing
 from scrollmt._numerics.graph import Graph, Node, Value, concatenated, stack
@@ -44,7 +45,7 @@ from scrollmt.backbone import LAYER_NORM_EPS, Dense
 from scrollmt.beliefs import AbstractBelief
 from scrollmt.forecaster import Forecaster
 from scrollmt.heads import AbstractHead
-from scrollmt.heads.exported import Exported
+from scrollmt.heads.exported import Exported, mixed
 
 try:
     import onnx
@@ -145,29 +146,44 @@ def to_onnx(model: Forecaster) -> onnx.ModelProto:
     # A column that was constant in the fit is ignored, and does not become 0 / 0.
     sd = np.where(scales.x_sd > 0, scales.x_sd, np.inf)
     x = (Value(graph, "X", np.dtype(np.float64)) - scales.x_mean) / sd
-    said: dict[str, list[Exported]] = {name: [] for name in model.tasks_}
+    mixing = model._mixing()
+    wanted = {name: mixing.places(name) for name in model.tasks_}
+    used = {(number, answer.head) for own in wanted.values() for number, answer in own}
+    said: dict[tuple[int, str], Exported] = {}
     for number, member in enumerate(model.members_):
-        names = [name for name in said if number in model.committee_[name]]
+        names = [name for name in member.tasks if (number, name) in used]
         if not names:
             continue
         psi = _features(member.backbone, x.cast(member.tasks[names[0]].belief.mu.dtype))
         for name in names:
             task = member.tasks[name]
             mean, var = _line(task.belief, psi, name)
-            said[name].append(_exported(name, task.head, mean, var, scales))
-    outputs = {
-        name: type(one[0]).mixed(one, _weights(model, name), moments=model.moments_)
-        for name, one in said.items()
-    }
+            said[number, name] = _exported(name, task.head, mean, var, scales)
+    outputs = {}
+    for name, own in wanted.items():
+        laws = [_answered(name, answer, said[number, answer.head]) for number, answer in own]
+        outputs[name] = mixed(laws, _weights(model, name), moments=model.moments_)
     return _written(model, graph, outputs)
 
 
+def _answered(name: str, answer: Answer, law: Exported) -> Exported:
+    """What a member answers to a task: the law of a head, or that one cut into classes."""
+    if answer.cut is None:
+        return law
+    cut = law.cut(answer.cut)
+    if cut is None:
+        raise ValueError(
+            f"task {name!r} is read off {answer.head!r}, whose law has no ONNX form to be cut; use "
+            "Gaussian(), Mixture() or Real() for it"
+        )
+    return cut
+
+
 def _weights(model: Forecaster, name: str) -> np.ndarray:
-    """The weights of a task's members in the order of their numbers."""
-    numbers = np.asarray(model.committee_[name])
+    count = len(model.committee_[name])
     if model.weights_ is None:
-        return np.full(len(numbers), 1.0 / len(numbers))
-    return np.asarray(model.weights_[name])[np.argsort(numbers)]
+        return np.full(count, 1.0 / count)
+    return np.asarray(model.weights_[name])
 
 
 def write_onnx(model: Forecaster, path: str | os.PathLike[str], *, force: bool = False) -> Path:

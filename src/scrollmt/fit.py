@@ -47,6 +47,7 @@ from scrollmt._fitting.step import (
     start,
 )
 from scrollmt._fitting.vectors import Tree, template_of
+from scrollmt._numerics.compiling import stacked, taken
 from scrollmt.objective import Data, validation_nll
 
 __all__ = [
@@ -70,22 +71,14 @@ _PROGRESS_UPDATES = 25
 
 def stack(models: list[Tree]) -> Tree:
     """Models of one structure as one batch with a leading run axis."""
-    return jax.tree.map(lambda *a: jnp.stack(a) if eqx.is_array(a[0]) else a[0], *models)
-
-
-def _pick(tree: Any, places: np.ndarray) -> Any:
-    return jax.tree.map(lambda a: a[places], tree)
+    return stacked(models)
 
 
 def _pick_data(data: Any, places: np.ndarray) -> Any:
     """Data of the picked runs; what serves all runs stays as it is."""
     if not isinstance(data, Data) or data_axis(data) is None:
         return data
-    return _pick(data, places)
-
-
-def _with_run_axis(data: Data) -> Data:
-    return jax.tree.map(lambda a: a[None], data) if data_axis(data) is None else data
+    return jax.tree.map(lambda a: a[places], data)
 
 
 def _replicated(tree: Any, data: Data) -> Any:
@@ -139,11 +132,11 @@ class Batch:
     def take(self, places: np.ndarray) -> Batch:
         return replace(
             self,
-            params=_pick(self.params, places),
-            fixed=_pick(self.fixed, places),
+            params=taken(self.params, places),
+            fixed=taken(self.fixed, places),
             train=_pick_data(self.train, places),
             valid=_pick_data(self.valid, places),
-            hyper=_pick(self.hyper, places),
+            hyper=taken(self.hyper, places),
             keys=self.keys[places],
         )
 
@@ -156,19 +149,22 @@ class Batch:
     def run_bytes(self) -> int:
         """An estimate of the memory that one run takes."""
 
-        def one(tree: Any, rows: int | None = None) -> Any:
-            """The shapes of one run, with another number of windows where one is given."""
-            lead = () if rows is None else (rows,)
+        def windows(data: Data, rows: int) -> Any:
+            """The shapes of so many windows of one run."""
+            axes = 1 if data_axis(data) is None else 2
             return jax.tree.map(
-                lambda a: jax.ShapeDtypeStruct((*lead, *a.shape[1 + len(lead) :]), a.dtype), tree
+                lambda a: jax.ShapeDtypeStruct((rows, *a.shape[axes:]), a.dtype), data
             )
 
-        program = self.program
-        valid = _with_run_axis(self.valid)
-        train = _with_run_axis(self.train) if isinstance(self.train, Data) else valid
-        rows = program.batch or program.windows
-        judged = self.hyper["valid_rows"].shape[1] if program.folds else None
-        shapes = (one(self.fixed), one(train, rows), one(valid, judged), one(self.hyper))
+        program, valid = self.program, self.valid
+        train = self.train if isinstance(self.train, Data) else valid
+        judged = self.hyper["valid_rows"].shape[1] if program.folds else len(valid)
+        shapes = (
+            template_of(self.fixed),
+            windows(train, program.batch or program.windows),
+            windows(valid, judged),
+            template_of(self.hyper),
+        )
         leaves, structure = jax.tree.flatten(shapes)
         return _run_bytes(program, structure, *leaves)
 
@@ -196,7 +192,7 @@ def _train(batch: Batch, progress: Progress | None, skip: bool) -> Fits:
     blocks: list[np.ndarray] = []
     interrupted = skip
     try:
-        while not skip and bool(jnp.any(runs.status == RUNNING)):
+        while not skip and (np.asarray(runs.status) == RUNNING).any():
             data = moving.train if feed is None else next(feed)
             runs, record = advance(program, runs, moving.fixed, data, moving.valid, moving.hyper)
             block = np.full((2, len(batch), program.rounds), np.nan)
@@ -205,11 +201,11 @@ def _train(batch: Batch, progress: Progress | None, skip: bool) -> Fits:
             if progress is not None:
                 best = np.array(everyone.best_score)
                 best[places] = np.asarray(runs.best_score)
-                progress(int(np.max(runs.step)), program.schedule.steps, best)
+                progress(int(np.asarray(runs.step).max()), program.schedule.steps, best)
             stay = _survivors(moving, runs)
             if stay is not None:
                 everyone = _settled(everyone, places, runs)
-                moving, places, runs = moving.take(stay), places[stay], _pick(runs, stay)
+                moving, places, runs = moving.take(stay), places[stay], taken(runs, stay)
     except KeyboardInterrupt:
         interrupted = True
     history = np.concatenate(blocks, axis=2) if blocks else np.zeros((2, len(batch), 0))

@@ -106,6 +106,9 @@ class Forecaster(AbstractEstimator):
         Which members are selected for a task; their laws are mixed.
     weights_ : mapping of name to weights, or None
         How the members in `committee_` are weighed; None is equally.
+    answers_ : mapping of name to answers, or None
+        What is read off the members in `committee_`: the law of a `head`, or that law `cut` into
+        classes; None where every task is answered by its own head.
     scales_ : Scales
         Means and standard deviations of the training part, which lead to standardised units.
     candidates_ : DataFrame
@@ -215,6 +218,7 @@ class Forecaster(AbstractEstimator):
             scale_targets=preset.scale_targets,
             recipe=self.recipe,
             columns=columns_of(self.backbone),
+            further_heads=preset.further_heads,
         )
 
     def _settle(self, ready: holdout.Ready, chosen: Selection) -> Forecaster:
@@ -224,6 +228,7 @@ class Forecaster(AbstractEstimator):
         self.members_ = chosen.members
         self.committee_ = chosen.committee
         self.weights_ = chosen.weights
+        self.answers_ = chosen.answers
         self.moments_ = get_preset(self.preset).moments
         self.model_ = chosen.members[chosen.lead]
         self.scales_ = ready.scales
@@ -365,7 +370,7 @@ class Forecaster(AbstractEstimator):
         return self.scales_.inputs(values, names=names)
 
     def _mixing(self) -> members.Mixing:
-        return members.Mixing(self.committee_, self.weights_, self.moments_)
+        return members.Mixing(self.committee_, self.weights_, self.moments_, self.answers_)
 
     def _laws(self, x: np.ndarray) -> Laws:
         laws = members.laws(self.tasks_, self.members_, self._mixing(), self.scales_, x)

@@ -2,7 +2,7 @@ r"""What is asked of the future of a series: a value, an event, or a band.
 
 A small algebra over the window ``(t, t + lead]`` (``[t, t + lead]`` with ``include_start``):
 
-    at_lead("x").log1p()                  T(x(t + lead))                       -> Gaussian
+    at_lead("x").log1p()                  T(x(t + lead))                       -> Real
     over_window("x").mean() > 75          1[mean of x over the window > 75]    -> Event
     at_lead("x").bands([35, 75, 150])     #{edges e : e <= x(t + lead)}        -> Ordinal(4)
 
@@ -25,7 +25,7 @@ from typing import Any, Literal, final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scrollmt.heads import AbstractHead, Event, Gaussian, Ordinal
+from scrollmt.heads import AbstractHead, Event, Ordinal, Real
 from scrollmt.transforms import Transform, Transformable
 
 _REDUCERS = ("mean", "max", "min", "sum")
@@ -179,8 +179,8 @@ class Value(Observable, Transformable):
     def columns(self) -> tuple[str, ...]:
         return (self.column,)
 
-    def head(self) -> Gaussian:
-        return Gaussian()
+    def head(self) -> Real:
+        return Real()
 
     @property
     def original_units(self) -> str:

@@ -68,7 +68,8 @@ class Preset:
     With `folds` every row trains: each fold is the validation part of its own runs, all candidates
     run on the first two folds and the `finalists` on the others, and out-of-fold scores weigh
     them for each task. `moments` mixes Gaussian laws into one with the mixture's two moments, as
-    the paper does, instead of keeping the mixture.
+    the paper does, instead of keeping the mixture. With folds and `further_heads`, variants of a
+    head and the numbers behind classes are trained too, and out-of-fold scores weigh their answers.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Preset:
     folds: int | None = None
     finalists: int = 4
     moments: bool = False
+    further_heads: bool = True
 
     def __post_init__(self) -> None:
         where = f"Preset {self.name!r}"

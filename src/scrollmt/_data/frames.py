@@ -173,3 +173,15 @@ def _samples(value: Any) -> Any:
     """The dimension of the samples: the first of a DataArray, or of a Dataset's first variable."""
     first = next(iter(value.values()), None) if isinstance(value, Mapping) else value
     return next(iter(getattr(first, "dims", ())), None)
+
+
+def as_array(values: Any, what: str) -> np.ndarray:
+    """`values` as an array of whatever they are; what a masked array hides becomes None."""
+    try:
+        if isinstance(values, np.ma.MaskedArray):
+            shown = np.ma.getdata(values).astype(object)
+            shown[np.ma.getmaskarray(values)] = None
+            return shown
+        return np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"{what} is not a regular array: {error}") from None

@@ -26,16 +26,20 @@ import numpy as np
 import pandas as pd
 
 from scrollmt import splits
-from scrollmt._data import reading
+from scrollmt._data import answers, reading
+from scrollmt._data import sources as numbers_of
+from scrollmt._data.answers import Plan
 from scrollmt._data.cutting import Question
 from scrollmt._data.frames import check_aligned, row_labels
 from scrollmt._data.reading import Rows
 from scrollmt._data.scaling import Scales
+from scrollmt._data.sources import Number
 from scrollmt._io.arguments import is_whole, shown
+from scrollmt._numerics.compiling import on_device
 from scrollmt._scoring import references
 from scrollmt._scoring.references import Past, Reference
 from scrollmt.couplings import Groups
-from scrollmt.heads import AbstractHead
+from scrollmt.heads import AbstractHead, Source
 from scrollmt.objective import Data
 from scrollmt.observables import Bands
 from scrollmt.splits import Folds
@@ -61,13 +65,16 @@ class Handed(NamedTuple):
     validation: Any
     recipe: Recipe | None
     past: Past
+    # The numbers behind events and bands, those that are no tasks with their values.
+    sources: Mapping[str, Source]
+    numbers: Mapping[str, Number]
 
 
 @dataclass(frozen=True)
 class Ready:
     """A training and a validation part, read and checked, with the scales of the former."""
 
-    heads: Mapping[str, AbstractHead]
+    plan: Plan
     fitted: Rows
     judged: Rows
     scales: Scales
@@ -76,6 +83,11 @@ class Ready:
     past: Past
     # With folds, both parts are all rows.
     folds: Folds | None = None
+
+    @property
+    def heads(self) -> Mapping[str, AbstractHead]:
+        """All heads that are trained."""
+        return self.plan.heads
 
     @property
     def train(self) -> Data:
@@ -88,7 +100,8 @@ class Ready:
     @property
     def references(self) -> dict[str, Reference]:
         """What a forecast has to beat, learned from the training part."""
-        return references.learned(self.heads, self.fitted, self.scales, self.past)
+        rows = self.fitted.only(self.plan.answers)
+        return references.learned(self.plan.tasks, rows, self.scales, self.past)
 
     @property
     def everything(self) -> Data:
@@ -122,12 +135,14 @@ def ready(
     scale_targets: bool,
     recipe: Recipe | None,
     columns: list[str] | None = None,
+    further_heads: bool = True,
 ) -> Ready:
     """Read `(X, Y, sample_weight)`, or `(windows, None, sample_weight)`, and part it.
 
-    Inputs with names come in the order of `columns`, where these are given.
+    Inputs with names come in the order of `columns`, where these are given. With folds and
+    `further_heads` a task may have several answers.
     """
-    handed = Handed(*given, validation, recipe, past={})
+    handed = Handed(*given, validation, recipe, past={}, sources={}, numbers={})
     if isinstance(handed.X, Windows):
         handed = hand_over(*given, validation)
     x, names = reading.read_inputs(handed.X)
@@ -143,11 +158,19 @@ def ready(
         x, handed.Y, handed.sample_weight, heads, joint=joint, where=row_labels(handed.X)
     )
     folds = _folds(handed.validation, len(x), seed)
+    plan = answers.first_heads(heads)
     if folds is None:
         fitted, judged = _parts(rows, handed.validation, names, heads, joint, seed)
     else:
-        fitted = judged = rows
         _warn_of_rare_classes(folds, rows)
+        behind = handed.sources, handed.numbers
+        if not isinstance(given[0], Windows):
+            targets = reading.read_columns(handed.Y, heads, "Y")
+            behind = numbers_of.of_table(targets, heads, len(x))
+        coupled = {name for group in joint for name in group}
+        if further_heads:
+            plan, rows = answers.planned(heads, rows, *behind, coupled)
+        fitted = judged = rows
     if len(fitted.x) < FEW_ROWS:
         warnings.warn(
             f"{len(fitted.x)} training rows are few: below {FEW_ROWS}, the intervals and "
@@ -168,8 +191,8 @@ def ready(
                 stacklevel=4,
             )
     reading.check_validation(judged.weights)
-    scales = Scales.of(fitted, heads, scale_targets=scale_targets)
-    return Ready(heads, fitted, judged, scales, names, handed.recipe, handed.past, folds)
+    scales = Scales.of(fitted, plan.heads, scale_targets=scale_targets)
+    return Ready(plan, fitted, judged, scales, names, handed.recipe, handed.past, folds)
 
 
 def is_folds(validation: Any) -> bool:
@@ -255,7 +278,7 @@ def in_current_precision(tree: Any) -> Any:
 
     def cast(leaf: Any) -> Any:
         if eqx.is_inexact_array(leaf) and jnp.issubdtype(leaf.dtype, jnp.floating):
-            return jnp.asarray(np.asarray(leaf), jnp.result_type(float))
+            return on_device(leaf)
         return leaf
 
     return jax.tree.map(cast, tree)
@@ -282,7 +305,8 @@ def hand_over(windows: Windows, Y: Any, sample_weight: Any, validation: Any) -> 
         validation = judges.X_frame(), judges.Y
     part = labelled(windows.take(train), recipe)
     weight = {task: values[train] for task, values in weight.items()}
-    return Handed(part.X_frame(), part.Y, weight, validation, recipe, part.past_labels)
+    behind = numbers_of.of_windows(part)
+    return Handed(part.X_frame(), part.Y, weight, validation, recipe, part.past_labels, *behind)
 
 
 def _block_folds(windows: Windows, folds: int) -> Folds | float:

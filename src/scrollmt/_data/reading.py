@@ -8,7 +8,7 @@ not fit is a `ValueError` that names the column or task, both shapes and what to
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from scipy.sparse import issparse
 
-from scrollmt._data import frames
+from scrollmt._data import frames, sources
 from scrollmt._numerics.weighted import is_constant
 from scrollmt.couplings import Groups
 from scrollmt.heads import AbstractHead
@@ -38,25 +38,19 @@ class Rows(NamedTuple):
     weights: dict[str, np.ndarray]
     where: np.ndarray
 
+    def only(self, names: Iterable[str]) -> Rows:
+        """The labels and weights of some tasks."""
+        kept = list(names)
+        labels, weights = ({n: of[n] for n in kept} for of in (self.labels, self.weights))
+        return self._replace(labels=labels, weights=weights)
+
     def take(self, index: np.ndarray) -> Rows:
         taken: Rows = jax.tree.map(lambda a: a[index], self)
         return taken
 
 
-def _array(values: Any, what: str) -> np.ndarray:
-    """`values` as an array of whatever they are; what a masked array hides becomes None."""
-    try:
-        if isinstance(values, np.ma.MaskedArray):
-            shown = np.ma.getdata(values).astype(object)
-            shown[np.ma.getmaskarray(values)] = None
-            return shown
-        return np.asarray(values)
-    except ValueError as error:
-        raise ValueError(f"{what} is not a regular array: {error}") from None
-
-
 def _numbers(values: Any, what: str) -> np.ndarray:
-    array = _array(values, what)
+    array = frames.as_array(values, what)
     return real_labels(array.ravel(), array.size, what).reshape(array.shape)
 
 
@@ -74,7 +68,9 @@ def _by_name(table: pd.DataFrame, what: str) -> dict[str, pd.Series]:
 
 def _from_columns(columns: Mapping[Any, Any], what: str) -> pd.DataFrame:
     """A table from arrays by name."""
-    arrays = {name: _array(values, f"{what}[{name!r}]") for name, values in columns.items()}
+    arrays = {
+        name: frames.as_array(values, f"{what}[{name!r}]") for name, values in columns.items()
+    }
     shapes = {name: array.shape for name, array in arrays.items()}
     if len(set(shapes.values())) > 1 or any(len(shape) != 1 for shape in shapes.values()):
         raise ValueError(
@@ -107,7 +103,7 @@ def read_inputs(X: Any, what: str = "X") -> tuple[np.ndarray, list[str] | None]:
                 )
         values = X.to_numpy(dtype=np.float64, na_value=np.nan)
     else:
-        array = _array(X, what)
+        array = frames.as_array(X, what)
         if array.ndim == 0:
             raise ValueError(
                 f"{what} is a {type(X).__name__}; expected an array or DataFrame of shape (N, D)"
@@ -168,27 +164,14 @@ def check_columns(
 def read_targets(
     Y: Any, heads: Mapping[str, AbstractHead], rows: int, *, what: str = "Y"
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Labels by task, with a fill value where missing, and which of them are observed."""
-    if Y is None:
-        raise ValueError(
-            f"Forecaster requires y to be passed, but the target y is None: give {what}, a mapping "
-            f"or DataFrame with one entry for each of the tasks {list(heads)}"
-        )
-    if not isinstance(Y, Mapping):
-        Y = frames.as_table(Y, what)
-    if isinstance(Y, pd.DataFrame):
-        columns = _by_name(Y, what)
-    elif isinstance(Y, Mapping):
-        columns = dict(Y)
-    elif len(heads) == 1 and _array(Y, what).ndim == 1:
-        columns = {next(iter(heads)): Y}
-    else:
-        raise ValueError(
-            f"{what} is a {type(Y).__name__}; expected a mapping or DataFrame with one entry "
-            f"for each of the tasks {list(heads)}"
-        )
+    """Labels by task, with a fill value where missing, and which of them are observed.
+
+    Labels of a task that is asked of a number come from that number, where it is given.
+    """
+    columns = sources.with_labels(read_columns(Y, heads, what), heads, rows, what)
     missing = [n for n in heads if n not in columns]
-    unknown = [n for n in columns if n not in heads]
+    known = {*heads, *(head.asked_of.of for head in heads.values() if head.asked_of is not None)}
+    unknown = [n for n in columns if n not in known]
     if missing or unknown:
         raise ValueError(
             f"{what} does not match the tasks {list(heads)}: missing {missing}, unknown {unknown}; "
@@ -196,7 +179,7 @@ def read_targets(
         )
     labels, seen = {}, {}
     for name, head in heads.items():
-        values = _array(columns[name], f"{what}: task {name!r}")
+        values = frames.as_array(columns[name], f"{what}: task {name!r}")
         if values.shape != (rows,) and not (head.takes_bounds and values.shape == (rows, 2)):
             raise ValueError(
                 f"{what}: task {name!r} has labels of shape {values.shape}, but X has {rows} rows, "
@@ -207,6 +190,27 @@ def read_targets(
         except ValueError as error:
             raise ValueError(f"{what}: {error}") from None
     return labels, seen
+
+
+def read_columns(Y: Any, heads: Mapping[str, AbstractHead], what: str) -> dict[str, Any]:
+    """Targets by name."""
+    if Y is None:
+        raise ValueError(
+            f"Forecaster requires y to be passed, but the target y is None: give {what}, a mapping "
+            f"or DataFrame with one entry for each of the tasks {list(heads)}"
+        )
+    if not isinstance(Y, Mapping):
+        Y = frames.as_table(Y, what)
+    if isinstance(Y, pd.DataFrame):
+        return dict(_by_name(Y, what))
+    if isinstance(Y, Mapping):
+        return dict(Y)
+    if len(heads) == 1 and frames.as_array(Y, what).ndim == 1:
+        return {next(iter(heads)): Y}
+    raise ValueError(
+        f"{what} is a {type(Y).__name__}; expected a mapping or DataFrame with one entry "
+        f"for each of the tasks {list(heads)}"
+    )
 
 
 def read_weights(

@@ -13,11 +13,11 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from scrollmt._data.reading import FARTHEST, Rows
+from scrollmt._numerics.compiling import on_device
 from scrollmt._numerics.weighted import weighted_moments
 from scrollmt.heads import AbstractHead
 from scrollmt.laws.base import FAR_OUT
@@ -145,18 +145,16 @@ class Scales:
         names: Sequence[str] | None = None,
     ) -> Data:
         """Standardised arrays in JAX's current precision, as the objective wants them."""
-        dtype = jnp.result_type(float)
         return Data(
-            jnp.asarray(self.inputs(rows.x, what=f"{what}X", names=names), dtype),
+            on_device(self.inputs(rows.x, what=f"{what}X", names=names)),
             self.targets(rows, heads, what=what),
-            {name: jnp.asarray(w, dtype) for name, w in rows.weights.items()},
+            {name: on_device(w) for name, w in rows.weights.items()},
         )
 
     def targets(
         self, rows: Rows, heads: Mapping[str, AbstractHead], *, what: str = ""
     ) -> dict[str, Array]:
         """Labels in the units that their heads are fitted in."""
-        dtype = jnp.result_type(float)
         y = {}
         for name, values in rows.labels.items():
             if name in self.offset:
@@ -174,7 +172,7 @@ class Scales:
                         f"{self.scale[name]:g}; check its units, or use preset='default', which "
                         "divides targets by their sd"
                     )
-                y[name] = jnp.asarray(scaled, dtype)
+                y[name] = on_device(scaled)
             else:
-                y[name] = jnp.asarray(values)
+                y[name] = on_device(values, values.dtype)
         return y

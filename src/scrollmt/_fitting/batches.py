@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PRNGKeyArray
 
+from scrollmt._numerics.compiling import RUNS_ONCE, on_device, runs_once, taken
 from scrollmt.adapters import at_rest, in_training, makes_backbones, takes_key
 from scrollmt.beliefs import Choices
 from scrollmt.couplings import Groups
@@ -107,16 +109,13 @@ class Batch:
     def again(self, runs: np.ndarray, data: Data) -> Batch:
         """Some of the runs on other data, up to the steps at which they were best."""
         assert self.fits is not None
-
-        def picked(tree: Any) -> Any:
-            return jax.tree.map(lambda a: a[runs] if eqx.is_array(a) else a, tree)
-
         return replace(
             self,
             label=f"{self.label}, all rows",
-            starts=picked(self.starts),
+            starts=taken(self.starts, runs),
             train=data,
-            hyper=picked(self.hyper) | {"keep_at": jnp.asarray(self.fits.best_step[runs])},
+            hyper=taken(self.hyper, runs)
+            | {"keep_at": on_device(self.fits.best_step[runs], np.int32)},
             keys=self.keys[runs],
             schedule=replace(self.schedule, patience=self.schedule.steps),
         )
@@ -129,20 +128,23 @@ def start_batch(
     joint: Groups,
     train: Data,
     valid: Data | None,
-    keys: Sequence[PRNGKeyArray],
+    keys: Key[Array, " K"],
     backbone: Backbone | Factory | None,
     candidates: list[Candidate],
     schedule: Schedule,
     optimizer: Optimizer | None = None,
     folds: Folds | None = None,
+    part: range | None = None,
 ) -> Batch:
     """The runs of the candidates of one architecture, at their starting values.
 
-    With `folds` there is one key a fold, and no `valid`.
+    With `folds` there is one key a fold, and no `valid`. With `part` only the keys of these numbers
+    get runs. All keys are drawn even so, since another number of them is another program.
     """
     in_size = train.x.shape[-1]
     label = candidates[0].name if backbone is None else _name_of(backbone)
-    schedules = [start_keys(key, label, preset.starts) for key in keys]
+    owners = range(len(keys)) if part is None else part
+    net_keys, task_keys, run_keys = _keys(keys, label, preset.starts, len(candidates), owners)
     heads_by_key = [_started(heads, train, place, folds) for place in range(len(keys))]
 
     given: dict[str, Any] = {
@@ -153,39 +155,36 @@ def start_batch(
     }
     draws = False
     begun = [heads for heads in heads_by_key for _ in range(preset.starts)]
-    net_keys, task_keys, run_keys = zip(*(three for own in schedules for three in own), strict=True)
+    # The starts of the keys that get runs.
+    places = np.arange(owners.start * preset.starts, owners.stop * preset.starts)
     if backbone is None:
         shape = candidates[0].architecture
-        models = _drawn(
-            shape, in_size, stack(begun), jnp.stack(net_keys), jnp.stack(task_keys), given
-        )
+        drawn = _drawn(shape, in_size, stack(begun), net_keys, task_keys, given)
+        models = taken(drawn, places)
     else:
-        nets = [made(backbone, key) for key in net_keys]
+        nets = [made(backbone, net_keys[place]) for place in places]
         draws = takes_key(nets[-1])
         size = features_of(nets[-1], in_size)
         models = stack(
             [
-                build(net, own, features=size, key=key, **given)
-                for net, own, key in zip(nets, begun, task_keys, strict=True)
+                build(net, begun[place], features=size, key=task_keys[place], **given)
+                for net, place in zip(nets, places, strict=True)
             ]
         )
     # Candidates of one start begin alike.
-    starts = jax.tree.map(
-        lambda a: jnp.repeat(a, len(candidates), axis=0) if eqx.is_array(a) else a, models
-    )
-    keys_of_runs = [k for key in run_keys for k in jax.random.split(key, len(candidates))]
+    starts = taken(models, np.repeat(np.arange(len(places)), len(candidates)))
     each = preset.starts * len(candidates)
     hyper = {
-        name: jnp.tile(
-            jnp.asarray([getattr(c, name) for c in candidates], dtype=train.x.dtype),
-            len(keys) * preset.starts,
+        name: on_device(
+            np.tile([getattr(c, name) for c in candidates], len(owners) * preset.starts),
+            train.x.dtype,
         )
         for name in ("learning_rate", "backbone_l2")
     }
     if folds is not None:
         hyper |= {
-            "train_rows": jnp.repeat(jnp.asarray(folds.train, jnp.int32), each, axis=0),
-            "valid_rows": jnp.repeat(jnp.asarray(folds.valid, jnp.int32), each, axis=0),
+            "train_rows": on_device(np.repeat(folds.train[owners], each, axis=0), np.int32),
+            "valid_rows": on_device(np.repeat(folds.valid[owners], each, axis=0), np.int32),
         }
     score: Score = validation_nll
     if preset.committee is not None or folds is not None:
@@ -194,19 +193,33 @@ def start_batch(
         label=label,
         candidates=candidates,
         starts=starts,
-        keys=jnp.stack(keys_of_runs),
+        keys=run_keys,
         train=_repeated(train, each),
         valid=None if valid is None else _repeated(valid, each),
         hyper=hyper,
         schedule=schedule,
         score=score,
-        owners=len(keys),
+        owners=len(owners),
         optimizer=optimizer,
         draws=draws,
     )
 
 
-@eqx.filter_jit
+@functools.partial(jax.jit, static_argnums=(1, 2, 3, 4), compiler_options=RUNS_ONCE)
+def _keys(
+    keys: Key[Array, " K"], label: str, starts: int, candidates: int, owners: range
+) -> tuple[Key[Array, " S"], Key[Array, " S"], Key[Array, " B"]]:
+    """The keys of the backbone and of the beliefs of every start, and those of the owners' runs."""
+    net, task, run = jnp.moveaxis(
+        jax.vmap(lambda key: jnp.stack(start_keys(key, label, starts)))(keys), -1, 0
+    )
+    of_runs = jax.vmap(lambda key: jax.random.split(key, candidates))(
+        run[owners.start : owners.stop].ravel()
+    )
+    return net.ravel(), task.ravel(), of_runs.ravel()
+
+
+@runs_once
 def _drawn(
     shape: Architecture,
     in_size: int,
@@ -232,7 +245,8 @@ def _started(
 
     def mine(values: Any) -> Array:
         own = np.asarray(values) if train.x.ndim == 2 else np.asarray(values)[place]
-        return jnp.asarray(own if folds is None else own[folds.train[place]])
+        own = own if folds is None else own[folds.train[place]]
+        return on_device(own, own.dtype)
 
     return {n: head.started(mine(train.y[n]), mine(train.weight[n])) for n, head in heads.items()}
 

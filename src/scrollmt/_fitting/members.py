@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
 
 import equinox as eqx
 import jax
@@ -16,13 +17,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from scrollmt._data.answers import Answer
 from scrollmt._data.scaling import Scales
 from scrollmt._io.store import ENABLE_X64
 from scrollmt._numerics.normal import padded_size
+from scrollmt.heads import AbstractHead
 from scrollmt.laws import Law, LawT, mix, moment_matched
 from scrollmt.laws.joint import JointLaw, Laws
 from scrollmt.model import Model
 
+T = TypeVar("T")
+Line: TypeAlias = tuple[np.ndarray, np.ndarray]
 # More windows than this go through in several parts.
 _AT_ONCE = 4**8
 
@@ -31,14 +36,16 @@ _AT_ONCE = 4**8
 class Mixing:
     """How the laws of a task's members become one.
 
-    `committee` has the members by task, `weights` goes along with it; None weighs them equally.
-    With `moments`, Gaussian laws become one with their mixture's two moments, as in the paper;
-    such members are weighed equally.
+    `committee` has the members by task; `weights` and `answers` go along with it. Without weights
+    members are weighed equally; without answers a task is answered by its own head. With
+    `moments`, Gaussian laws become one with their mixture's two moments, as in the paper; such
+    members are weighed equally.
     """
 
     committee: Mapping[str, Sequence[int]]
     weights: Mapping[str, Sequence[float]] | None = None
     moments: bool = False
+    answers: Mapping[str, Sequence[Answer]] | None = None
 
     def only(self, numbers: Sequence[int]) -> Mixing:
         """The mixing of some members; tasks that have none of them are left out."""
@@ -46,19 +53,33 @@ class Mixing:
             name: [place for place, number in enumerate(own) if number in numbers]
             for name, own in self.committee.items()
         }
-        committee = {n: [self.committee[n][k] for k in own] for n, own in kept.items() if own}
-        weights = self.weights
-        if weights is not None:
-            weights = {name: [weights[name][k] for k in kept[name]] for name in committee}
-        return Mixing(committee, weights, self.moments)
+        kept = {name: places for name, places in kept.items() if places}
+        return Mixing(
+            {name: [self.committee[name][k] for k in own] for name, own in kept.items()},
+            _at(self.weights, kept),
+            self.moments,
+            _at(self.answers, kept),
+        )
 
-    def mixed(self, name: str, laws: Mapping[int, LawT]) -> LawT:
-        """One law of a task, from those of its members by number."""
+    def places(self, name: str) -> list[tuple[int, Answer]]:
+        """The members of a task, each with the answer that is read off it."""
         members = self.committee[name]
-        each = [laws[number] for number in members]
+        own = [Answer(name)] * len(members) if self.answers is None else self.answers[name]
+        return list(zip(members, own, strict=True))
+
+    def mixed(self, name: str, laws: Sequence[LawT]) -> LawT:
+        """One law of a task, from those of its members in their order."""
         if self.moments:
-            return moment_matched(each)
-        return mix(each, None if self.weights is None else self.weights[name])
+            return moment_matched(laws)
+        return mix(laws, None if self.weights is None else self.weights[name])
+
+
+def _at(
+    values: Mapping[str, Sequence[T]] | None, places: Mapping[str, Sequence[int]]
+) -> dict[str, list[T]] | None:
+    if values is None:
+        return None
+    return {name: [values[name][k] for k in own] for name, own in places.items()}
 
 
 def laws(
@@ -69,25 +90,25 @@ def laws(
     x: np.ndarray,
 ) -> Laws:
     """The law of every task at standardised inputs `(N, D)`, mixed over its selected members."""
-    by_task: dict[str, dict[int, Law]] = {name: {} for name in tasks}
-    coupled: dict[tuple[str, ...], dict[int, JointLaw]] = {}
+    wanted = {name: mixing.places(name) for name in tasks}
+    used = {(number, answer.head) for own in wanted.values() for number, answer in own}
+    read: dict[tuple[int, str], Law] = {}
+    coupled: dict[tuple[str, ...], list[JointLaw]] = {}
     for number, member in enumerate(members):
-        names = [name for name in by_task if number in mixing.committee[name]]
+        names = [name for name in member.tasks if (number, name) in used]
         latent = project(member, x) if names else {}
-        heads = {name: task.head for name, task in member.tasks.items()}
         # Cut to size only afterwards: the head's arithmetic is compiled for padded sizes.
         for name in names:
-            head, line = heads[name], latent[name]
-            if name in scales.offset:
-                law = head.rescaled_law(*line, scales.offset[name], scales.scale[name])
-            else:
-                law = head.law(*line)
-            by_task[name][number] = law[: len(x)]
+            read[number, name] = law(member.tasks[name].head, latent[name], name, scales)[: len(x)]
+        heads = {name: task.head for name, task in member.tasks.items()}
         for coupling in member.couplings:
             if coupling.names[0] in names:
                 joint = coupling.law(heads, latent)[: len(x)]
-                coupled.setdefault(coupling.names, {})[number] = joint
-    mixed = {name: mixing.mixed(name, said) for name, said in by_task.items()}
+                coupled.setdefault(coupling.names, []).append(joint)
+    mixed = {
+        name: mixing.mixed(name, [answer.law(read[number, answer.head]) for number, answer in own])
+        for name, own in wanted.items()
+    }
     return Laws(
         mixed,
         (
@@ -97,6 +118,13 @@ def laws(
             for names, said in coupled.items()
         ),
     )
+
+
+def law(head: AbstractHead, line: Line, name: str, scales: Scales) -> Law:
+    """The law of a head in the user's units."""
+    if name in scales.offset:
+        return head.rescaled_law(*line, scales.offset[name], scales.scale[name])
+    return head.law(*line)
 
 
 def project(model: Model, x: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from scrollmt._fitting.vectors import Tree
+from scrollmt._numerics.compiling import taken
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Fits:
     def first(self, runs: int) -> Fits:
         """The outcome of the first few runs alone."""
         return Fits(
-            models=jax.tree.map(lambda a: a[:runs] if eqx.is_array(a) else a, self.models),
+            models=taken(self.models, slice(runs)),
             best_score=self.best_score[:runs],
             best_step=self.best_step[:runs],
             steps=self.steps[:runs],
@@ -47,7 +48,7 @@ class Fits:
 
     def model(self, *place: int) -> Tree:
         """The best model of one run, or of one run by one criterion."""
-        return jax.tree.map(lambda a: a[place] if eqx.is_array(a) else a, self.models)
+        return taken(self.models, place)
 
 
 def together(parts: list[Fits]) -> Fits:

@@ -17,12 +17,15 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from jaxtyping import Array, PRNGKeyArray
 from scipy.special import logsumexp
 
+from scrollmt._data.answers import Answer
 from scrollmt._fitting.batches import Batch, Factory, Report, start_batch
+from scrollmt._numerics.compiling import runs_once
 from scrollmt.beliefs import Choices
 from scrollmt.couplings import Groups
 from scrollmt.fit import Fits, Optimizer
@@ -55,6 +58,8 @@ class Selection:
     interrupted: bool
     # How the members of a task are weighed; None is equally.
     weights: dict[str, tuple[float, ...]] | None = None
+    # What is read off the members of a task; None is its own head.
+    answers: dict[str, tuple[Answer, ...]] | None = None
     # The log score of the mixed law at every row, from runs that did not train on it, by question.
     out_of_fold: dict[str, np.ndarray] | None = None
     # The fold that each member did not train on; None without folds.
@@ -108,7 +113,7 @@ def train(
                 joint,
                 train,
                 valid,
-                keys,
+                jnp.stack(keys),
                 backbone,
                 candidates,
                 schedule,
@@ -183,7 +188,7 @@ def _results(batch: Batch, owner: int) -> list[_Result]:
     ]
 
 
-@eqx.filter_jit
+@runs_once
 def _task_nll(models: Model, valid: Data, bound: float | None) -> dict[str, Array]:
     """Mean NLL by task of every run, or of every run and criterion."""
 
@@ -338,6 +343,7 @@ def joined(selections: Sequence[Selection], labels: Sequence[int]) -> Selection:
         stop_reason=best.stop_reason,
         interrupted=any(s.interrupted for s in selections),
         weights=_joined_weights(selections),
+        answers=_joined_answers(selections),
         out_of_fold=_joined_scores(selections),
         fold_of=folds or None,
     )
@@ -348,6 +354,13 @@ def _joined_weights(selections: Sequence[Selection]) -> dict[str, tuple[float, .
         return None
     each = [one.weights for one in selections if one.weights is not None]
     return {name: tuple(w / len(each) for own in each for w in own[name]) for name in each[0]}
+
+
+def _joined_answers(selections: Sequence[Selection]) -> dict[str, tuple[Answer, ...]] | None:
+    each = [one.answers for one in selections if one.answers is not None]
+    if len(each) < len(selections):
+        return None
+    return {name: tuple(a for own in each for a in own[name]) for name in each[0]}
 
 
 def _joined_scores(selections: Sequence[Selection]) -> dict[str, np.ndarray] | None:

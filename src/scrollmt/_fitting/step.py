@@ -27,8 +27,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Key
 
-from scrollmt._fitting.vectors import Tree, check_like, flattened, shaped
+from scrollmt._fitting.vectors import Tree, check_like, flattened, shaped, shaped_on_host
 from scrollmt._io.arguments import check_number, check_whole
+from scrollmt._numerics.compiling import RUNS_ONCE
 from scrollmt.objective import Data
 
 Hyper = dict[str, Any]
@@ -359,7 +360,7 @@ def advance(
     return jax.vmap(one, in_axes=axes)(runs, fixed, train, valid, hyper)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jax.jit, static_argnums=0, compiler_options=RUNS_ONCE)
 def start(
     program: Program, params: Tree, fixed: Tree, valid: Data, hyper: Hyper, keys: Key[Array, " B"]
 ) -> Run:
@@ -377,14 +378,12 @@ def start(
     return jax.vmap(one, in_axes=axes)(params, fixed, valid, hyper, keys)
 
 
-@functools.partial(jax.jit, static_argnums=0)
 def finish(program: Program, runs: Run, fixed: Tree) -> tuple[Tree, Tree]:
     """The best parameters of every run, and what is fixed, with an axis of criteria if any."""
-    unflattened: Callable[[Array], Tree] = jax.vmap(lambda flat: shaped(flat, program.template))
+    best = shaped_on_host(runs.best, program.template)
     if runs.best.ndim == 2:
-        return unflattened(runs.best), fixed
-    repeated = jax.tree.map(lambda a: jnp.repeat(a[:, None], runs.best.shape[1], axis=1), fixed)
-    return jax.vmap(unflattened)(runs.best), repeated
+        return best, fixed
+    return best, jax.tree.map(lambda a: jnp.repeat(a[:, None], runs.best.shape[1], axis=1), fixed)
 
 
 def data_axis(data: Data) -> int | None:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from scrollmt._fitting import crossfit, selection
 from scrollmt._fitting.batches import Factory
 from scrollmt._fitting.progress import ProgressLine
 from scrollmt._fitting.selection import Selection
+from scrollmt._fitting.setting import Setting
 from scrollmt._io import settings
 from scrollmt.couplings import read_groups
 from scrollmt.heads import AbstractHead
@@ -42,11 +43,12 @@ def trained(model: Any, ready: holdout.Ready, seeds: Sequence[int]) -> list[Sele
     if ready.folds is not None:
         return _cross_fitted(model, ready, seeds)
     everything = ready.everything if model.refit else None
-    return held_out(model, ready.train, ready.valid, seeds, ready.nats, everything)
+    return held_out(model, ready.heads, ready.train, ready.valid, seeds, ready.nats, everything)
 
 
 def held_out(
     model: Any,
+    heads: Mapping[str, AbstractHead],
     fitted: Data,
     judged: Data,
     seeds: Sequence[int],
@@ -54,7 +56,7 @@ def held_out(
     everything: Data | None = None,
 ) -> list[Selection]:
     """One selection a seed; data with a leading axis holds one part for each of them."""
-    heads, preset, backbone = settings_of(model)
+    _, preset, backbone = settings_of(model)
     progress = ProgressLine(model.verbose, nats)
     try:
         return selection.train(
@@ -77,14 +79,15 @@ def held_out(
 def _cross_fitted(model: Any, ready: holdout.Ready, seeds: Sequence[int]) -> list[Selection]:
     """One selection a seed, until an interrupt."""
     assert ready.folds is not None
-    heads, preset, backbone = settings_of(model)
+    _, preset, backbone = settings_of(model)
     progress = ProgressLine(model.verbose, ready.nats)
-    setting = crossfit.Setting(
+    shared = Setting(
         # One start for each fold: folds start apart from each other already.
         replace(preset, starts=1),
-        heads,
-        belief=model.belief,
-        joint=read_groups(model.joint, heads),
+        ready.plan,
+        ready.scales,
+        belief=ready.plan.by_head(model.belief),
+        joint=read_groups(model.joint, ready.heads),
         data=ready.train,
         folds=ready.folds,
         backbone=backbone,
@@ -93,7 +96,7 @@ def _cross_fitted(model: Any, ready: holdout.Ready, seeds: Sequence[int]) -> lis
     found: list[Selection] = []
     try:
         for seed in seeds:
-            found.append(crossfit.cross_fit(setting, jax.random.key(seed), progress))
+            found.append(crossfit.cross_fit(shared, jax.random.key(seed), progress))
             if found[-1].interrupted:
                 break
     finally:

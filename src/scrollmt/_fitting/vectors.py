@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from scrollmt._numerics.compiling import on_device
+
 # A model, or what has its shape: training never looks inside.
 Tree: TypeAlias = Any
 
@@ -27,6 +29,20 @@ def shaped(flat: Float[Array, " P"], template: Tree) -> Tree:
     return jax.tree.unflatten(
         structure,
         [p.reshape(t.shape).astype(t.dtype) for p, t in zip(parts, leaves, strict=True)],
+    )
+
+
+def shaped_on_host(flat: Float[Array, "*BJ P"], template: Tree) -> Tree:
+    """`shaped` of many vectors, cut in NumPy, where `jnp` would compile a program for it."""
+    leaves, structure = jax.tree.flatten(template)
+    whole = np.asarray(flat)
+    parts = np.split(whole, np.cumsum([leaf.size for leaf in leaves])[:-1], axis=-1)
+    return jax.tree.unflatten(
+        structure,
+        [
+            on_device(part.reshape(*whole.shape[:-1], *leaf.shape), leaf.dtype)
+            for part, leaf in zip(parts, leaves, strict=True)
+        ],
     )
 
 

@@ -237,7 +237,7 @@ def fitted(
         return {}
     conformal = calibrate == "conformal"
     found = evidence(ready, chosen, mixing)
-    for name in ready.heads:
+    for name in ready.plan.tasks:
         if name not in found:
             warnings.warn(
                 f"task {name!r} is not recalibrated: it has no label to learn from, or its head "

@@ -26,6 +26,7 @@ import numpy as np
 
 from scrollmt._data.reading import Rows
 from scrollmt._data.scaling import Scales
+from scrollmt._numerics.compiling import on_device
 from scrollmt.heads import AbstractHead
 from scrollmt.laws import DiscreteLaw, GaussianLaw, Law, RealLaw
 
@@ -52,7 +53,7 @@ class Reference:
     def constant(self, n: int) -> Law:
         mean = np.broadcast_to(self.mean, (n, *self.mean.shape))
         # A head compares latent lines of the precision that it was fitted in.
-        line = np.asarray(jnp.asarray(mean))
+        line = np.asarray(mean, jnp.result_type(float))
         if (self.offset, self.scale) == (0.0, 1.0):
             return self.head.law(line, np.zeros_like(line))
         return self.head.rescaled_law(line, np.zeros_like(line), self.offset, self.scale)
@@ -80,7 +81,7 @@ class Reference:
         """The reference that `to_dict` described, for a head of the same kind."""
         leaves, structure = jax.tree.flatten(head)
         arrays = [
-            jnp.asarray(np.asarray(values, leaf.dtype).reshape(leaf.shape))
+            on_device(np.reshape(values, leaf.shape), leaf.dtype)
             for values, leaf in zip(stored["leaves"], leaves, strict=True)
         ]
         return cls(
@@ -99,7 +100,7 @@ def learned(
     targets = scales.targets(rows, heads)
     found = {}
     for name, head in heads.items():
-        y, weight = targets[name], jnp.asarray(rows.weights[name], jnp.result_type(float))
+        y, weight = targets[name], on_device(rows.weights[name])
         fitted, mean = head.started(y, weight).constant(y, weight)
         offset, scale = scales.offset.get(name, 0.0), scales.scale.get(name, 1.0)
         bare = Reference(fitted, np.asarray(mean, np.float64), offset, scale, {})

@@ -16,13 +16,15 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
 import jax
 import numpy as np
 from jaxtyping import Array, Key
 from numpy.typing import ArrayLike, NDArray
+
+from scrollmt.heads import AbstractHead
 
 CLASSES = {"event": 2, "regime": 4}
 TASKS = ("state", *CLASSES)
@@ -42,6 +44,8 @@ class Corpus(abc.ABC):
     - `lead`: time from the start of a window to its end.
     - `edges`: the three quartiles that bound the regimes, taken over this corpus.
     - `seed`: the generation seed.
+    - `behind`: numbers that event and regime are asked of, where these are not the state; further
+      columns of Y for `heads`.
     """
 
     X: NDArray[np.float32]
@@ -49,12 +53,18 @@ class Corpus(abc.ABC):
     lead: float
     edges: NDArray[np.float64]
     seed: int
+    behind: Mapping[str, Labels] = field(default_factory=dict)
 
     name: ClassVar[str]
     step: ClassVar[float]
 
     def __len__(self) -> int:
         return len(self.X)
+
+    @property
+    @abc.abstractmethod
+    def heads(self) -> dict[str, AbstractHead]:
+        """Heads that know the numbers behind event and regime: fit them to `Y` and `behind`."""
 
     @abc.abstractmethod
     def true_var(self, x: ArrayLike) -> NDArray[np.float64]:

@@ -54,6 +54,7 @@ from scrollmt.corpora.base import (
     quartile_classes,
     steps_in,
 )
+from scrollmt.heads import AbstractHead, Event, Ordinal, Real
 from scrollmt.observables import Observable, at_lead
 
 STEP = 0.005
@@ -85,6 +86,14 @@ class Lorenz63(Corpus):
 
     name: ClassVar[str] = "lorenz63"
     step: ClassVar[float] = STEP
+
+    @property
+    def heads(self) -> dict[str, AbstractHead]:
+        return {
+            "state": Real(),
+            "event": Event(of="state", above=0.0),
+            "regime": Ordinal(of="z", edges=self.edges.tolist()),
+        }
 
     def true_var(
         self, x: ArrayLike, members: int = 200, seed: int = 0, chunk: int | None = None
@@ -195,7 +204,8 @@ def draw(n: int = 6500, lead: float = 0.5, seed: int = 0, chains: int = 65) -> L
     regime, edges = quartile_classes(end[:, 2])
     event = (end[:, 0] > 0).astype(np.int32)
     Y = {"state": end[:, 0].copy(), "event": event, "regime": regime}
-    return Lorenz63(X=start, Y=Y, lead=float(lead), edges=edges, seed=seed)
+    behind = {"z": end[:, 2].copy()}
+    return Lorenz63(X=start, Y=Y, lead=float(lead), edges=edges, seed=seed, behind=behind)
 
 
 def _step_mean(state: Float[Array, "3 M"]) -> Float[Array, "3 M"]:

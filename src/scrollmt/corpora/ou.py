@@ -47,6 +47,7 @@ from scrollmt.corpora.base import (
     quartile_classes,
     steps_in,
 )
+from scrollmt.heads import AbstractHead, Event, Ordinal, Real
 from scrollmt.observables import Observable, at_lead, over_window
 
 STEP = 0.01
@@ -76,6 +77,14 @@ class OU(Corpus):
 
     name: ClassVar[str] = "ou"
     step: ClassVar[float] = STEP
+
+    @property
+    def heads(self) -> dict[str, AbstractHead]:
+        return {
+            "state": Real(),
+            "event": Event(of="highest", at_least=BARRIER),
+            "regime": Ordinal(of="average", edges=self.edges.tolist()),
+        }
 
     def true_var(self, x: ArrayLike) -> NDArray[np.float64]:
         """V* = 1 - exp(-2 lead), for each row of `x` (N, 1)."""
@@ -122,7 +131,8 @@ def draw(n: int = 6500, lead: float = 0.5, seed: int = 0) -> OU:
     regime, edges = quartile_classes(average)
     event = (highest >= BARRIER).astype(np.int32)
     Y = {"state": end, "event": event, "regime": regime}
-    return OU(X=start[:, None], Y=Y, lead=float(lead), edges=edges, seed=seed)
+    behind = {"highest": highest, "average": average}
+    return OU(X=start[:, None], Y=Y, lead=float(lead), edges=edges, seed=seed, behind=behind)
 
 
 def paths(n: int = 6500, lead: float = 0.5, seed: int = 0) -> NDArray[np.float32]:

@@ -12,10 +12,9 @@ from __future__ import annotations
 import abc
 import inspect
 import warnings
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
@@ -26,11 +25,18 @@ from scrollmt._numerics.graph import Value
 from scrollmt._numerics.quadrature import log_expected
 from scrollmt._numerics.weighted import weighted_moments
 from scrollmt.heads.exported import Exported
-from scrollmt.laws import HeadLaw, Law, real_labels
+from scrollmt.laws import Cut, HeadLaw, Law, real_labels
 
 HeadT = TypeVar("HeadT", bound="AbstractHead")
 # What version 0.1 called these in a head of one's own.
 _RENAMED = {"harmless": "missing_fill", "units": "target_scale"}
+
+
+class Source(NamedTuple):
+    """The number behind a class: a task or a further column of Y, and where it is cut."""
+
+    of: str
+    cut: Cut
 
 
 class AbstractHead(eqx.Module):
@@ -105,6 +111,24 @@ class AbstractHead(eqx.Module):
         return None
 
     @property
+    def variants(self) -> tuple[AbstractHead, ...]:
+        """The heads that are trained for the task, whose laws out-of-fold scores weigh.
+
+        Without folds only the first is trained.
+        """
+        return (self,)
+
+    @property
+    def asked_of(self) -> Source | None:
+        """The number that the classes are cut from; None where the head does not know it."""
+        return None
+
+    @property
+    def cut_into(self) -> Literal["event", "bands"] | None:
+        """The kind of ordered classes that the law of a number can be cut into; None for others."""
+        return None
+
+    @property
     def takes_bounds(self) -> bool:
         """Whether a label may be a pair, a lower and an upper bound of a value."""
         return False
@@ -167,10 +191,10 @@ def mean_and_sd(labels: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
     return float(mean), float(sd)
 
 
-def class_shares(y: Array, weight: Array, classes: int) -> Float[Array, " R"]:
+def class_shares(y: Array, weight: Array, classes: int) -> Float[np.ndarray, " R"]:
     """The weight of each class, half a label more each, so that none is held impossible."""
-    counts = 0.5 + jnp.sum(weight[:, None] * jax.nn.one_hot(y, classes), axis=0)
-    return counts / jnp.sum(counts)
+    counts = 0.5 + np.bincount(np.asarray(y), np.asarray(weight, np.float64), classes)
+    return np.asarray(counts / counts.sum())
 
 
 def best_constant(head: HeadT, y: Array, weight: Array) -> tuple[HeadT, Array]:

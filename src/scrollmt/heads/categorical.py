@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from scrollmt._data.labels import count_and_texts, read_classes
+from scrollmt._numerics.compiling import on_device
 from scrollmt._numerics.graph import Value
 from scrollmt.heads.base import AbstractHead, class_shares
 from scrollmt.heads.exported import ExportedClasses
@@ -55,7 +56,7 @@ class Categorical(AbstractHead):
         return read_classes(name, values, self.classes, self.labels)
 
     def constant(self, y: Array, weight: Array) -> tuple[Self, Array]:
-        return self, jnp.log(class_shares(y, weight, self.classes))
+        return self, on_device(np.log(class_shares(y, weight, self.classes)))
 
     def log_predictive(self, y: Int[Array, "..."], mean: Array, var: Array) -> Array:
         chosen = jax.nn.one_hot(y, self.classes, dtype=mean.dtype)

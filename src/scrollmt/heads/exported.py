@@ -10,11 +10,13 @@ from __future__ import annotations
 import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Self, final
 
 import numpy as np
 
-from scrollmt._numerics.graph import Value, concatenated, stack
+from scrollmt._numerics.graph import Value, concatenated, log_bucket_mass, stack
+from scrollmt.laws import Cut
 
 
 class Exported(abc.ABC):
@@ -29,6 +31,14 @@ class Exported(abc.ABC):
 
         Weights add to one. With `moments` a law of a normal value has two moments only.
         """
+
+    def cut(self, cut: Cut) -> ExportedClasses | None:
+        """The law of classes that a number is cut into; None without such a form."""
+        return None
+
+    def as_mixture(self) -> ExportedMixture | None:
+        """The law as one of normal components; None where it is none."""
+        return None
 
 
 @final
@@ -60,6 +70,16 @@ class ExportedNormal(Exported):
     var: Value
     prefix: str = ""
 
+    def as_mixture(self) -> ExportedMixture | None:
+        if self.prefix:
+            return None
+        mean = self.mean.column()
+        return ExportedMixture(mean, self.var.column(), mean * 0.0)
+
+    def cut(self, cut: Cut) -> ExportedClasses | None:
+        mixture = self.as_mixture()
+        return None if mixture is None else mixture.cut(cut)
+
     @classmethod
     def mixed(
         cls, members: Sequence[Self], weights: np.ndarray, *, moments: bool
@@ -88,6 +108,20 @@ class ExportedMixture(Exported):
     means: Value
     variances: Value
     log_weights: Value
+
+    def as_mixture(self) -> ExportedMixture:
+        return self
+
+    def cut(self, cut: Cut) -> ExportedClasses:
+        ends = [-np.inf, *cut.edges, np.inf]
+        bands = list(pairwise(ends))[:: -1 if cut.falling else 1]
+        spread = self.variances.apply("Sqrt")
+        masses = []
+        for low, high in bands:
+            sides = ((end - self.means) / spread for end in (low, high))
+            mass = log_bucket_mass(*sides) + self.log_weights
+            masses.append(mass.total("ReduceLogSumExp"))
+        return ExportedClasses(stack(masses))
 
     @classmethod
     def mixed(
@@ -133,3 +167,16 @@ class ExportedLatent(Exported):
         means, variances = stack(one.mean for one in members), stack(one.var for one in members)
         shares = graph.constant(weights, float).apply("Identity")
         return {"latent_mean": means, "latent_var": variances, "weights": shares, **learned}
+
+
+def mixed(members: Sequence[Exported], weights: np.ndarray, *, moments: bool) -> dict[str, Value]:
+    """The outputs of a task; members of unlike kinds are written as normal components."""
+    kinds = {type(one) for one in members}
+    if len(kinds) == 1:
+        return type(members[0]).mixed(members, weights, moments=moments)
+    mixtures = [one.as_mixture() for one in members]
+    normal = [one for one in mixtures if one is not None]
+    if len(normal) < len(mixtures):
+        names = sorted(kind.__name__ for kind in kinds)
+        raise ValueError(f"laws of the kinds {names} cannot be mixed in an ONNX graph")
+    return ExportedMixture.mixed(normal, weights, moments=moments)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from scrollmt._numerics.compiling import on_device
 from scrollmt._numerics.graph import Value
 from scrollmt._numerics.normal import LOG_SQRT_2PI
 from scrollmt.heads.base import AbstractHead, mean_and_sd
@@ -30,7 +31,7 @@ class Gaussian(AbstractHead):
     def __init__(self, sigma_obs: float = 1.0):
         if not sigma_obs > 0.0:
             raise ValueError(f"sigma_obs is a standard deviation and must be > 0, got {sigma_obs}")
-        self.log_sigma_obs = jnp.log(jnp.asarray(sigma_obs, dtype=float))
+        self.log_sigma_obs = on_device(np.log(sigma_obs))
 
     @property
     def sigma_obs(self) -> Float[Array, ""]:
@@ -50,10 +51,10 @@ class Gaussian(AbstractHead):
         return mean_and_sd(labels, weight)
 
     def constant(self, y: Array, weight: Array) -> tuple[Self, Array]:
-        share = weight / jnp.sum(weight)
-        mean = jnp.sum(share * y)
-        sd = jnp.sqrt(jnp.sum(share * (y - mean) ** 2))
-        return eqx.tree_at(lambda h: h.log_sigma_obs, self, jnp.log(sd)), mean
+        mean, sd = mean_and_sd(np.asarray(y, np.float64), np.asarray(weight, np.float64))
+        dtype = self.log_sigma_obs.dtype
+        fitted: Self = eqx.tree_at(lambda h: h.log_sigma_obs, self, on_device(np.log(sd), dtype))
+        return fitted, on_device(mean, dtype)
 
     def log_predictive(self, y: Array, mean: Array, var: Array) -> Array:
         total = self.predictive_var(var)

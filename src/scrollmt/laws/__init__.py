@@ -25,6 +25,7 @@ from scrollmt.laws.base import (
 from scrollmt.laws.by_score import HeadLaw, Scored
 from scrollmt.laws.censored import CensoredLaw
 from scrollmt.laws.counts import CountLaw
+from scrollmt.laws.cuts import Cut
 from scrollmt.laws.discrete import (
     CategoricalLaw,
     DiscreteLaw,
@@ -48,6 +49,7 @@ __all__ = [
     "CategoricalLaw",
     "CensoredLaw",
     "CountLaw",
+    "Cut",
     "DiscreteLaw",
     "EventLaw",
     "GaussianLaw",

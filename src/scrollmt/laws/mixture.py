@@ -20,7 +20,7 @@ from scipy.special import logsumexp, ndtr
 from scrollmt.laws.base import Law, LawT, MemberWeights, Numbers, Vector
 from scrollmt.laws.gaussian_mixture import GaussianMixtureLaw
 from scrollmt.laws.normals import by_row
-from scrollmt.laws.real import Atoms, RealLaw, bisected, relative, sample_members
+from scrollmt.laws.real import Atoms, Closed, RealLaw, bisected, relative, sample_members
 
 # Levels at whose quantiles a density is read to find its modes.
 _MODE_LEVELS = ndtr(np.linspace(-4.0, 4.0, 81))
@@ -140,6 +140,10 @@ class MixtureLaw(RealLaw):
     def cdf_pair(self, y: Numbers) -> tuple[Vector, Vector]:
         low, high = zip(*(law.cdf_pair(y) for law in self.components), strict=True)
         return np.minimum(self._averaged(low), 1.0), np.minimum(self._averaged(high), 1.0)
+
+    def log_masses(self, edges: Sequence[float], closed: Closed = "left") -> np.ndarray:
+        tables = np.stack([law.log_masses(edges, closed) for law in self.components])
+        return np.asarray(logsumexp(tables, axis=0, b=self.weights[:, :, None]))
 
     def recorded(self, y: Numbers) -> np.ndarray:
         return self.components[0].recorded(y)

@@ -8,6 +8,7 @@ are sought relative to the mean of a forecast, so that they keep their digits wh
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -16,7 +17,7 @@ import numpy as np
 import scoringrules
 from jaxtyping import Float, Int
 from scipy.optimize.elementwise import find_root
-from scipy.special import ndtr, ndtri
+from scipy.special import log_ndtr, logsumexp, ndtr, ndtri
 
 Table = Float[np.ndarray, "n C"]
 Column = Float[np.ndarray, " n"]
@@ -58,6 +59,29 @@ def quantiles(p: float, normals: Normals) -> Column:
     each, some = apart + float(ndtri(p)) * sds, 1e-3 * sds.min(axis=1)
     bracket = each.min(axis=1) - some, each.max(axis=1) + some
     return np.asarray(centre + find_root(excess, bracket, args=(np.arange(len(means)),)).x)
+
+
+def log_masses(edges: Float[np.ndarray, " E"], normals: Normals) -> Float[np.ndarray, "n E+1"]:
+    """Logarithms of the masses between increasing edges, with the two tails outside of them."""
+    means, sds, weights = normals
+    ends = np.concatenate([[-np.inf], edges, [np.inf]])
+    with np.errstate(divide="ignore"):
+        shares = np.log(weights)
+    columns = []
+    for low, high in itertools.pairwise(ends):
+        terms = shares + log_normal_mass((low - means) / sds, (high - means) / sds)
+        columns.append(logsumexp(terms, axis=1))
+    return np.stack(columns, axis=1)
+
+
+def log_normal_mass(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """log(Phi(high) - Phi(low)), elementwise, with its digits in both tails."""
+    # The tail to the left keeps its digits; the other one is its mirror image.
+    flip = low > 0.0
+    low, high = np.where(flip, -high, low), np.where(flip, -low, high)
+    top = log_ndtr(high)
+    with np.errstate(divide="ignore"):
+        return np.asarray(top + np.log1p(-np.exp(log_ndtr(low) - top)))
 
 
 def crps(y: Column, normals: Normals) -> Column:

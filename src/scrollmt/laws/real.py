@@ -32,10 +32,12 @@ from scrollmt.laws.base import (
     probabilities,
     real_labels,
 )
-from scrollmt.laws.normals import Normals
+from scrollmt.laws.normals import Normals, log_masses
 
 Members = Float[np.ndarray, "N M"]
 Atoms: TypeAlias = Literal["none", "some", "all"]
+# Which edge a band between two edges holds; it matters where a value has a mass.
+Closed: TypeAlias = Literal["left", "right"]
 
 # Between neighbouring quantiles of these levels a few Legendre nodes read a distribution function.
 _TAILS = (1e-10, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 5e-3, 0.02)
@@ -118,6 +120,28 @@ class NumberLaw(Law):
     def is_atom(self, y: Numbers) -> np.ndarray:
         """Where `log_prob` is the logarithm of a mass, not of a density."""
         return np.full(len(self), self.atoms == "all")
+
+    def log_masses(self, edges: Sequence[float], closed: Closed = "left") -> np.ndarray:
+        """Logarithms of the masses between increasing edges, (N, len(edges) + 1).
+
+        Closed to the left, band r holds `edges[r-1] <= y < edges[r]`.
+        """
+        normals = self.normals
+        if normals is not None:
+            return log_masses(np.asarray(edges, np.float64), normals)
+        zero, one = np.zeros(len(self)), np.ones(len(self))
+        pairs = [self.cdf_pair(edge) for edge in edges]
+        below = [pair[0] if closed == "left" else pair[1] for pair in pairs]
+        # What lies above an edge, from the law's own upper tail, which keeps its digits.
+        above = [
+            self.sf(edge) + (pair[1] - pair[0] if closed == "left" else 0.0)
+            for edge, pair in zip(edges, pairs, strict=True)
+        ]
+        left = np.diff(np.stack([zero, *below, one], axis=1), axis=1)
+        right = -np.diff(np.stack([one, *above, zero], axis=1), axis=1)
+        upper = np.stack([zero, *below], axis=1) > 0.5
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(np.maximum(np.where(upper, right, left), 0.0)))
 
     @property
     def median(self) -> Vector:

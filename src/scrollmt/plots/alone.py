@@ -57,7 +57,9 @@ def compare_alone(model: Forecaster, fitted_on: Any, test: Any) -> pd.DataFrame:
         single = clone(model).set_params(
             tasks={name: head}, joint=None, recipe=None, validation=own
         )
-        single.fit(X, {name: _only(Y, name)[name]}, weights[name])
+        wanted = [name] if head.asked_of is None else [name, head.asked_of.of]
+        labels = {one: _only(Y, one)[one] for one in wanted if one in Y}
+        single.fit(X, labels, weights[name])
         law = single._laws(single.scales_.inputs(rows.x))[name]
         seen = rows.weights[name] > 0
         y = rows.labels[name]

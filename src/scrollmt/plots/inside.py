@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 import numpy as np
 
+from scrollmt._data.answers import Answer
 from scrollmt._fitting.members import project
 from scrollmt.beliefs import Point
 from scrollmt.forecaster import Forecaster
@@ -57,15 +58,16 @@ def variance_split(law: Law, *, x: Any = None, ax: Axes | None = None) -> Axes:
 def effective_weights(model: Forecaster, X: Any) -> dict[str, np.ndarray]:
     """The weight of each task at each window, (N,), averaged over the members selected for it.
 
-    Only tasks with a closed form: Gaussian, events and ordered classes.
+    Only tasks with a closed form: Gaussian, events and ordered classes, where their own head
+    answers.
     """
     model._check_fitted()
     x = model._inputs(X)
     weights: dict[str, list[np.ndarray]] = {}
     for number, member in enumerate(model.members_):
         latent = project(member, x)
-        for name, chosen in model.committee_.items():
-            if number in chosen:
+        for name in model.committee_:
+            if (number, Answer(name)) in model._mixing().places(name):
                 head = member.tasks[name].head
                 half = head.half_information(*map(jnp.asarray, latent[name]))
                 if half is not None:
@@ -119,8 +121,9 @@ def precisions(
     found = {
         name: [
             float(model.members_[number].tasks[name].prior_precision)
-            for number in model.committee_[name]
-            if not isinstance(model.members_[number].tasks[name].belief, Point)
+            for number, answer in model._mixing().places(name)
+            if answer == Answer(name)
+            and not isinstance(model.members_[number].tasks[name].belief, Point)
         ]
         for name in chosen
     }

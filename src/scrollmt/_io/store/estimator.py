@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from numbers import Real
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from scrollmt._data.answers import Answer
 from scrollmt._data.scaling import Scales
 from scrollmt._fitting.batches import Factory, made
 from scrollmt._io.store import beliefs, claims, parts
@@ -18,8 +19,9 @@ from scrollmt._io.store.custom import read_classes
 from scrollmt._io.store.folder import Arrays, ModelFolderError, read_folder, write_folder
 from scrollmt._scoring.references import Reference
 from scrollmt.heads import AbstractHead, Gaussian
+from scrollmt.laws import Cut
 from scrollmt.laws.remapped import Map, map_from_dict
-from scrollmt.model import Backbone
+from scrollmt.model import Backbone, Model
 from scrollmt.windows import Recipe
 
 _NOT_STORED = "your own data, which is not stored"
@@ -45,6 +47,7 @@ def save_estimator(fitted: Any, path: str | os.PathLike[str]) -> None:
             "committee": {name: list(c) for name, c in fitted.committee_.items()},
             "weights": fitted.weights_,
             "moments": fitted.moments_,
+            **_answers(fitted.answers_),
             "estimator": {
                 "task_order": list(tasks),
                 "tasks": tasks,
@@ -141,11 +144,14 @@ def load_estimator(
             raise ModelFolderError("it has only one of weights and moments")
         out.moments_ = content.get("moments", True)
         out.weights_ = _weights(content.get("weights"), out.committee_)
+        out.answers_ = _stored_answers(content.get("answers"), out.committee_, members)
         out.model_ = out.members_[content["lead"]]
         out.scales_ = _scales(content["scales"], content["members"][0]["in_size"], out.tasks)
         # Version 0.1 stored no references.
         stored = content.get("references", {})
-        out.references_ = {n: Reference.from_dict(one, out.tasks_[n]) for n, one in stored.items()}
+        out.references_ = {
+            n: Reference.from_dict(one, out.tasks_[n].variants[0]) for n, one in stored.items()
+        }
         maps = content.get("calibration", {})
         out.calibration_ = {n: map_from_dict(one["kind"], one) for n, one in maps.items()}
         if not out.calibration_.keys() <= out.tasks_.keys():
@@ -187,6 +193,46 @@ def _calibration(maps: Mapping[str, Map]) -> dict[str, Any]:
     """Maps by task, as numbers; nothing without any."""
     stored = {name: {"kind": one.kind, **one.to_dict()} for name, one in maps.items()}
     return {"calibration": stored} if stored else {}
+
+
+def _answers(answers: Mapping[str, tuple[Answer, ...]] | None) -> dict[str, Any]:
+    """What is read off the members of each task; nothing where it is their own head."""
+    if answers is None:
+        return {}
+    return {
+        "answers": {
+            name: [
+                {"head": one.head, **({} if one.cut is None else {"cut": asdict(one.cut)})}
+                for one in own
+            ]
+            for name, own in answers.items()
+        }
+    }
+
+
+def _stored_answers(
+    stored: Mapping[str, Any] | None,
+    committee: Mapping[str, tuple[int, ...]],
+    members: Sequence[Model],
+) -> dict[str, tuple[Answer, ...]] | None:
+    """One answer a member of each task's committee, by a head that the member has."""
+    if stored is None:
+        return None
+    answers = {
+        name: tuple(Answer(one["head"], _cut(one.get("cut"))) for one in stored[name])
+        for name in committee
+    }
+    for name, own in answers.items():
+        pairs = list(zip(committee[name], own, strict=False))
+        if len(own) != len(committee[name]) or not all(
+            one.head in members[number].tasks for number, one in pairs
+        ):
+            raise ModelFolderError(f"the answers of task {name!r:.60} do not suit its members")
+    return answers
+
+
+def _cut(stored: Mapping[str, Any] | None) -> Cut | None:
+    return None if stored is None else Cut(**{**stored, "edges": tuple(stored["edges"])})
 
 
 def _weights(

@@ -37,6 +37,7 @@ from scrollmt.heads import (
     Mixture,
     Ordinal,
     Poisson,
+    Real,
     SinhArcsinh,
     StudentT,
 )
@@ -120,7 +121,9 @@ def _describe(head: AbstractHead) -> dict[str, Any]:
         of_classes = cast(Event | Ordinal | Categorical, head)
         size = {} if kind is Event else {"R": of_classes.classes}
         texts = {} if of_classes.labels is None else {"labels": list(of_classes.labels)}
-        return {"kind": kind.__name__, **size, **texts}
+        return {"kind": kind.__name__, **size, **texts, **_asked_of(head)}
+    if kind is Real:
+        return {"kind": kind.__name__, "variants": [_describe(one) for one in head.variants]}
     if kind is Mixture:
         return {"kind": kind.__name__, "components": cast(Mixture, head).components}
     if kind is Censored:
@@ -132,12 +135,27 @@ def _describe(head: AbstractHead) -> dict[str, Any]:
         return {"kind": "given", "type": kind.__name__}
 
 
+def _asked_of(head: AbstractHead) -> dict[str, Any]:
+    """The number behind a task's classes; nothing without one."""
+    if isinstance(head, Event) and head.comparison is not None and head.source is not None:
+        return {"of": head.source.of, "compared": list(head.comparison)}
+    if isinstance(head, Ordinal) and head.source is not None:
+        return {"of": head.source.of, "edges": list(head.source.cut.edges)}
+    return {}
+
+
 def _head(name: str, stored: dict[str, Any], given: Heads | None, custom: Classes) -> AbstractHead:
     match stored:
         case {"kind": "Gaussian"}:
             return Gaussian()
+        case {"kind": "Real", "variants": list(variants)}:
+            return Real(*(_head(name, one, given, custom) for one in variants))
+        case {"kind": "Event", "of": str(of), "compared": [str(how), float(edge)]}:
+            return Event(labels=stored.get("labels"), of=of, **{how: edge})
         case {"kind": "Event"}:
             return Event(labels=stored.get("labels"))
+        case {"kind": "Ordinal", "of": str(of), "edges": list(edges)}:
+            return Ordinal(stored.get("labels"), of=of, edges=edges)
         case {"kind": "Ordinal" | "Categorical" as kind, "R": int(classes), "labels": list(texts)}:
             if len(texts) != classes:
                 raise ModelFolderError(
