@@ -183,6 +183,21 @@ def test_predict_of_a_table_is_tidy(fitted_table: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(regime.sum(axis=1), 1.0)
 
 
+def test_a_row_far_outside_the_training_range_is_marked(fitted_table: Path, tmp_path: Path) -> None:
+    frame = pd.read_csv(fitted_table / "table.csv").iloc[:5]
+    frame.loc[3, "a"] = 1e3
+    frame.to_csv(tmp_path / "far.csv", index=False)
+    model, data, target = fitted_table / "model", tmp_path / "far.csv", tmp_path / "laws.csv"
+    for verb in (("predict", model, data, "-o", target), ("evaluate", model, data)):
+        result = run(*verb)
+        assert result.exit_code == 0
+        assert result.stderr.count("far outside the training data: column 'a' is 1000") == 1
+    table = pd.read_csv(target)
+    assert list(table)[-1] == "extrapolation"
+    assert (table.loc[table["row"] == 3, "extrapolation"] > 1.0).all()
+    assert (table.loc[table["row"] != 3, "extrapolation"] <= 1.0).all()
+
+
 def test_predict_of_a_series_reaches_the_newest_hours(fitted_series: Path) -> None:
     model, data = fitted_series / "model", fitted_series / "series.csv"
     table = pd.read_csv(io.StringIO(done("predict", model, data)), parse_dates=["t", "until"])

@@ -228,6 +228,14 @@ def test_a_forecast_from_an_absurd_input_says_so(model: Forecaster) -> None:
     with pytest.warns(UserWarning, match=says):
         answer = model.forecast(frame)
     assert "Notice: far outside the training data" in str(answer)
+    distance = answer.laws.extrapolation[0]  # type: ignore[index]
+    assert distance > 1.0
+    mark = f"(extrapolated: an input is {distance:.3g} training ranges outside of its own)"
+    assert all(answer.sentence(task).endswith(mark) for task in answer.laws)
+    assert (answer.to_frame()["extrapolation"] == distance).all()
+    usual = model.forecast(series())
+    assert "extrapolated" not in str(usual)
+    assert "extrapolation" not in usual.to_frame()
 
 
 def test_answers_are_in_original_units(model: Forecaster) -> None:

@@ -404,6 +404,41 @@ def test_a_new_window_far_outside_is_refused_by_column(fitted: Forecaster) -> No
     assert np.isfinite(law["regime"].log_probs[4]).any()
 
 
+def test_every_law_says_how_far_outside_the_training_range_it_is(
+    fitted: Forecaster, tmp_path: Path
+) -> None:
+    low, high = fitted.scales_.x_low, fitted.scales_.x_high
+    assert low is not None
+    assert high is not None
+    X = np.tile((low + high) / 2.0, (3, 1))
+    X[1, 0] = high[0] + 0.25 * (high[0] - low[0])
+    X[2, 1] = low[1] - 3.0 * (high[1] - low[1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        near = fitted.predict(X[:2])
+    with pytest.warns(UserWarning, match="far outside the training data: column 1") as told:
+        laws = fitted.predict(X)
+    assert len(told) == 1
+    for law in (laws, *laws.values()):
+        found: Any = law.extrapolation  # type: ignore[attr-defined]
+        np.testing.assert_allclose(found, [0.0, 0.25, 3.0])
+    assert "extrapolation" not in near.to_frame()
+    np.testing.assert_allclose(laws.to_frame(wide=True)["extrapolation"], [0.0, 0.25, 3.0])
+    fitted.save(tmp_path / "model")
+    with pytest.warns(UserWarning, match="far outside"):
+        again = load(tmp_path / "model").predict(X)
+    np.testing.assert_array_equal(again["event"].extrapolation, laws["event"].extrapolation)  # type: ignore[arg-type]
+
+
+def test_scores_at_inputs_far_outside_come_with_one_warning(fitted: Forecaster) -> None:
+    far = NEW.copy()
+    far[4, 2] = 1e3
+    for score in (fitted.evaluate, fitted.score):
+        with pytest.warns(UserWarning, match="far outside") as told:
+            score(far, NEW_Y)
+        assert len(told) == 1
+
+
 def test_a_task_without_validation_labels_is_named_in_a_warning() -> None:
     valid = (NEW[:12], {**{n: y[:12] for n, y in NEW_Y.items()}, "event": np.full(12, np.nan)})
     X, Y = windows(48)

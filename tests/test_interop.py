@@ -214,6 +214,24 @@ def test_every_law_knows_the_index_of_the_inputs(fitted: Forecaster) -> None:
     ]
 
 
+def test_a_table_says_how_far_out_forecasts_are_where_any_is_far() -> None:
+    laws = {"value": GAUSSIAN, "alarm": EVENT}
+    near = Laws(laws, extrapolation=np.array([0.0, 0.0, 1.0, 0.3, 0.0]))
+    assert "extrapolation" not in near.to_frame()
+    assert "extrapolation" not in near.to_frame(wide=True)
+    distance = np.array([0.0, 0.0, 1.1, 0.3, np.inf])
+    far = Laws(laws, extrapolation=distance)
+    table = far.to_frame()
+    assert list(table)[-1] == "extrapolation"
+    np.testing.assert_array_equal(table["extrapolation"], [*distance, *distance])
+    wide = far.to_frame(wide=True)
+    np.testing.assert_array_equal(wide["extrapolation"], distance)
+    np.testing.assert_array_equal(far.to_xarray()["extrapolation"], distance)
+    # A task's law brings its own, in a law of several tasks too.
+    np.testing.assert_array_equal(Laws({"own": GAUSSIAN, **far}).extrapolation, distance)
+    np.testing.assert_array_equal(far.joint(["value"]).extrapolation, distance)
+
+
 def test_laws_become_one_row_a_forecast() -> None:
     where = pd.Index([*"uvwxy"], name="place")
     laws = Laws({"value": GAUSSIAN, "alarm": EVENT, "band": ORDINAL}, index=where)

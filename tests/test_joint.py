@@ -367,6 +367,9 @@ def test_a_joint_law_keeps_the_index_and_is_no_array() -> None:
     ones = np.ones(3)
     for other in (law[2:], law.affine(ones, ones)[2:], law.marginal("b")[2:]):
         assert list(other.to_frame().index) == [*"wxyz"]
+    far = drawn_law()._at_inputs(None, np.arange(6.0))
+    for other in (far[2:], far.affine(ones, ones)[2:], far.marginal("b")[2:]):
+        np.testing.assert_array_equal(other.extrapolation, [2.0, 3.0, 4.0, 5.0])
     with pytest.raises(TypeError, match=r"ask for law\.mean, law\.cov, law\.sample"):
         np.asarray(law)
 

@@ -230,6 +230,8 @@ def test_units_rows_tables_and_scipy_names(law: RealLaw) -> None:
     placed = law._at_index(pd.Index([*"abcd"]))
     assert list(placed.to_frame()) == ["mean", "sd", "lower", "upper"]
     assert list(placed[1:].to_frame().index) == [*"bcd"]
+    far = law._at_inputs(None, np.arange(4.0)).affine(1.0, 2.0)[1:]
+    assert list(far.extrapolation) == [1.0, 2.0, 3.0]  # type: ignore[arg-type]
     view = frozen(law)
     np.testing.assert_allclose(view.pdf(y), np.exp(law.log_prob(y)))
     np.testing.assert_allclose(view.ppf(0.2), law.quantile(0.2))

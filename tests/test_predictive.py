@@ -411,6 +411,25 @@ def test_a_table_has_the_index_that_the_law_was_given(law: Any) -> None:
     assert mix([placed, law]).index is None
 
 
+@pytest.mark.parametrize("law", LAWS, ids=kind)
+def test_a_law_keeps_the_distance_of_its_inputs(law: Any) -> None:
+    assert law.extrapolation is None
+    distance = np.arange(N) / 2.0
+    placed = law._at_inputs(None, distance)
+    assert law.extrapolation is None
+    assert law[1:].extrapolation is None
+    for index in (slice(2, 5), [3, 1], 4, np.arange(N) > 3):
+        np.testing.assert_array_equal(placed[index].extrapolation, np.atleast_1d(distance[index]))
+    # A mixture is as far out as the farthest of its laws that knows.
+    farther = law._at_inputs(None, distance[::-1])
+    for mixed in (mix, moment_matched):
+        both = mixed([placed, law, farther]).extrapolation
+        np.testing.assert_array_equal(both, np.maximum(distance, distance[::-1]))
+        assert mixed([law, law]).extrapolation is None
+    if isinstance(law, GaussianLaw):
+        np.testing.assert_array_equal(placed.affine(1.0, 2.0).extrapolation, distance)
+
+
 @pytest.mark.parametrize(("sign", "digits"), [(1, 401), (-1, 401), (1, 5001)])
 def test_an_integer_that_no_float_holds_is_refused_by_its_place(sign: int, digits: int) -> None:
     huge = sign * 10 ** (digits - 1)

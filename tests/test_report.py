@@ -443,6 +443,30 @@ def test_counts_and_heavy_tails_are_judged_by_their_own_laws(tmp_path: Path) -> 
     assert page.count("<svg") == 3 + 3 + 2
 
 
+def test_windows_outside_the_training_range_are_marked(tmp_path: Path) -> None:
+    X, Y = small.tables()
+    model = small.tiny().fit(X, Y)
+    low, high = model.scales_.x_low, model.scales_.x_high
+    assert low is not None
+    assert high is not None
+    inside = np.clip(X[:20], low, high)
+    write_report(model, inside, Y[:20], tmp_path / "inside.html")
+    page = told((tmp_path / "inside.html").read_text())
+    assert "judged here none have an input outside its training range, and none one" in page
+    assert "extrapolation" not in page
+    inside.iloc[7, 0] = high[0] + 4.0 * (high[0] - low[0])
+    with pytest.warns(UserWarning, match="far outside"):
+        write_report(model, inside, Y[:20], tmp_path / "outside.html")
+    page = told((tmp_path / "outside.html").read_text())
+    assert "judged here 5.0% have an input outside its training range, and 5.0% one" in page
+    assert "extrapolation" in page
+    with pytest.warns(UserWarning, match="far outside"):
+        found = gather(model, inside, Y[:20])
+    rows = gallery._surprises(found, "state").set_index("window")["extrapolation"]
+    assert rows["7"] == pytest.approx(4.0)
+    assert (rows.drop("7") == 0.0).all()
+
+
 def test_nothing_is_written_where_something_is(windowed: Any, tmp_path: Path) -> None:
     model, test = windowed
     path = tmp_path / "r.html"

@@ -135,6 +135,17 @@ def test_distance_is_in_widths_of_the_training_range() -> None:
     np.testing.assert_allclose(moved.distance(1e6 * new[:, :1]), scales.distance(new)[:, :1])
 
 
+def test_the_distance_of_a_row_is_the_largest_of_its_inputs() -> None:
+    scales = scales_of(np.array([[1.0, 0.0], [3.0, 10.0], [2.0, 5.0]]), np.arange(3.0))
+    new = np.array([[2.0, 5.0], [4.0, 13.0], [3.5, -20.0]])
+    found: Any = scales.extrapolation(new)
+    np.testing.assert_allclose(found, [0.0, 0.5, 2.0])
+    # Inside the range of each input, and yet far from the line that the training rows lie on.
+    np.testing.assert_array_equal(scales.extrapolation(np.array([[3.0, 0.0]])), [0.0])
+    assert len(scales.extrapolation(new[:0])) == 0  # type: ignore[arg-type]
+    assert Scales(np.zeros(2), np.ones(2), {}, {}).extrapolation(new) is None
+
+
 def test_inputs_far_outside_the_training_range_are_named() -> None:
     X, Y = windows(40)
     scales = scales_of(np.column_stack([X, np.full(40, 7.0)]), Y["state"])

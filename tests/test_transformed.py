@@ -99,6 +99,8 @@ def test_the_index_stays_in_other_units() -> None:
     assert isinstance(law, TransformedLaw)
     assert list(law.to_frame().index) == [*"abc"]
     assert list(law[1:].to_frame().index) == [*"bc"]
+    far = original_units(LAW._at_inputs(None, np.arange(3.0)), at_lead("x").log())
+    assert list(far[1:].extrapolation) == [1.0, 2.0]  # type: ignore[arg-type]
     np.testing.assert_array_equal(law.sample(5, seed=2), law.sample(jax.random.key(2), 5))
     with pytest.raises(TypeError, match=r"law\.median, law\.quantile\(p\), law\.sample"):
         np.asarray(law)

@@ -257,18 +257,22 @@ class Forecaster(AbstractEstimator):
     def predict(self, X: Any) -> Laws:
         """The law of every task at every window, in the user's units.
 
-        `predict(X).joint(["a", "b"])` is the joint law of Gaussian tasks.
+        `predict(X).joint(["a", "b"])` is the joint law of Gaussian tasks. `law.extrapolation` says
+        how far outside the training range each window lies; far outside, a warning says so.
         """
         self._check_fitted()
-        laws = self._predicted(X)
-        far_out = self.scales_.far_out(*self._read(X))
+        laws, far_out = self._predicted(X)
         if far_out is not None:
             warnings.warn(far_out, UserWarning, stacklevel=2)
         return laws
 
-    def _predicted(self, X: Any) -> Laws:
-        laws = self._laws(self._inputs(X))
-        return Laws(laws, laws.coupled, judging.where(X))
+    def _predicted(self, X: Any) -> tuple[Laws, str | None]:
+        """Laws, and a sentence on inputs far outside the training range."""
+        values, names = self._read(X)
+        laws = self._laws(self.scales_.inputs(values, names=names))
+        extrapolation = self.scales_.extrapolation(values)
+        far_out = self.scales_.far_out(values, names)
+        return Laws(laws, laws.coupled, judging.where(X), extrapolation), far_out
 
     def forecast(
         self,
@@ -293,12 +297,8 @@ class Forecaster(AbstractEstimator):
                 "Forecaster.for_windows(windows).fit(windows)"
             )
         window = self.recipe_.newest(frame, time=time, columns=columns, at=at, on_grid=on_grid)
-        laws = self._predicted(window)
-        found = (
-            self.recipe_.off_grid(window.t[0]),
-            self.scales_.far_out(*self._read(window)),
-            agreement.notice(laws, window),
-        )
+        laws, far_out = self._predicted(window)
+        found = self.recipe_.off_grid(window.t[0]), far_out, agreement.notice(laws, window)
         notices = tuple(text for text in found if text is not None)
         for text in notices:
             warnings.warn(text, UserWarning, stacklevel=2)

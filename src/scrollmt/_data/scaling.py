@@ -14,18 +14,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from scrollmt._data.reading import FARTHEST, Rows
 from scrollmt._numerics.compiling import on_device
 from scrollmt._numerics.weighted import weighted_moments
 from scrollmt.heads import AbstractHead
+from scrollmt.laws.base import FAR_OUT
 from scrollmt.objective import Data
 
 # Without division by the sd, a target this far from unit sd is beyond the fixed learning rate.
 UNSCALED_SD = (1e-3, 1e3)
-# A record high is no news; one as far outside the range as the range is wide is.
-FAR_OUT = 1.0
 _COLUMNS_SHOWN = 3
 
 
@@ -105,6 +104,14 @@ class Scales:
         same = outside <= 1e-9 * np.maximum(np.abs(self.x_low), np.abs(self.x_high))
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(same, 0.0, outside / (self.x_high - self.x_low))
+
+    def extrapolation(self, x: Float[np.ndarray, "N D"]) -> Float[np.ndarray, " N"] | None:
+        """How far each row lies outside the training range: the largest distance of its inputs.
+
+        A row inside the range of every input is at 0, even where no training row is near it.
+        None where the range is not known.
+        """
+        return None if self.x_low is None else np.max(self.distance(x), axis=1, initial=0.0)
 
     def far_out(self, x: np.ndarray, names: Sequence[str] | None = None) -> str | None:
         """A sentence on inputs far outside the training range; None where there are none."""

@@ -44,7 +44,9 @@ def fit(
         if not model.__sklearn_is_fitted__():
             raise
         interrupted = True
-    result = described | _outcome(model, prepared, time.perf_counter() - began)
+    seconds = time.perf_counter() - began
+    found = None if prepared.test is None else _scores(model, prepared.test)
+    result = described | _outcome(model, found, seconds)
     facts = {"sha256": prepared.digests, "new_from": prepared.new_from, **result}
     models.save(model, target, read.content, facts)
     result = {"model": str(target), "interrupted": interrupted, **result}
@@ -52,8 +54,7 @@ def fit(
         emit(result)
     else:
         _tell(described, prepared)
-        if prepared.test is not None:
-            found = _scores(model, prepared.test)
+        if prepared.test is not None and found is not None:
             show_scores(found, f"{prepared.test.size} test windows")
             say_skill(found)
         say(f"validation NLL {model.validation_nll_:.4f}, {result['seconds']:.0f} s; {target}")
@@ -91,13 +92,12 @@ def _tell(described: dict[str, Any], prepared: Prepared) -> None:
         say(f"dropped for missing values: {why}")
 
 
-def _outcome(model: Forecaster, prepared: Prepared, seconds: float) -> dict[str, Any]:
-    scores = {} if prepared.test is None else by_task(_scores(model, prepared.test))
+def _outcome(model: Forecaster, scores: pd.DataFrame | None, seconds: float) -> dict[str, Any]:
     return {
         "validation_nll": model.validation_nll_,
         "stop_reason": model.stop_reason_,
         "seconds": round(seconds, 3),
-        "scores": scores,
+        "scores": {} if scores is None else by_task(scores),
     }
 
 

@@ -31,6 +31,8 @@ MemberWeights = Float[np.ndarray, "M N"]
 Numbers: TypeAlias = Any
 # What recalibration maps: normal scores of a number, log odds of ordered classes, log masses.
 Calibrated: TypeAlias = Literal["number", "ordered", "unordered"]
+# A record high is no news; an input as far outside its range as the range is wide is.
+FAR_OUT = 1.0
 
 
 def real_labels(y: Numbers, n: int, name: str = "y") -> Vector:
@@ -98,9 +100,12 @@ class Law(abc.ABC):
     """N forecasts of one task.
 
     ``index`` says where each forecast is, as that of the inputs did; None where nobody said so.
+    ``extrapolation`` says how far the inputs of each forecast lie outside their training range, in
+    widths of that range, (N,); 0 inside, None for a law that no model predicted.
     """
 
     index: pd.Index | None = None
+    extrapolation: Vector | None = None
     # What to ask for in the place of an array, for the error message.
     _answers: ClassVar[str] = "law.mean, law.quantile(p)"
 
@@ -185,16 +190,28 @@ class Law(abc.ABC):
         if rows.ndim > 1:
             raise IndexError(f"a law has one axis, got an index of {rows.ndim} axes")
         rows = np.atleast_1d(rows)
-        return self._rows(rows)._at_index(None if self.index is None else self.index[rows])
+        return self._rows(rows)._at_inputs(
+            None if self.index is None else self.index[rows],
+            None if self.extrapolation is None else self.extrapolation[rows],
+        )
 
-    def _at_index(self, index: pd.Index | None) -> Self:
-        """The same law with another index."""
-        if index is self.index:
+    def _at_inputs(self, index: pd.Index | None, extrapolation: Vector | None) -> Self:
+        """The same law, at inputs of this index and distance."""
+        if index is self.index and extrapolation is self.extrapolation:
             return self
         law = copy.copy(self)
         # Laws are frozen for their users.
         object.__setattr__(law, "index", index)
+        object.__setattr__(law, "extrapolation", extrapolation)
         return law
+
+    def _at_index(self, index: pd.Index | None) -> Self:
+        """The same law with another index."""
+        return self._at_inputs(index, self.extrapolation)
+
+    def _at_inputs_of(self, other: Law) -> Self:
+        """The same law, at the inputs of another one."""
+        return self._at_inputs(other.index, other.extrapolation)
 
     def _table(self, columns: Mapping[str, np.ndarray]) -> pd.DataFrame:
         return pd.DataFrame(columns, index=self.index)

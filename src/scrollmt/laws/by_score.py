@@ -82,7 +82,7 @@ class HeadLaw(Law):
         """The law of `offset + scale * y`, for scale > 0."""
         units = offset + scale * self.offset, scale * self.scale
         law = self._of(self._members, self._weights, *units)
-        return law._at_index(self.index)
+        return law._at_inputs_of(self)
 
     @property
     def latent_mean(self) -> np.ndarray:

@@ -106,7 +106,7 @@ class CensoredLaw(RealLaw):
         """The law of `offset + scale * y`, limits included, for scale > 0."""
         limits = (offset + scale * limit for limit in (self.lower, self.upper))
         law = type(self)(self.latent.affine(offset, scale), *limits)
-        return law._at_index(self.index)
+        return law._at_inputs_of(self)
 
     @property
     def below(self) -> Vector:

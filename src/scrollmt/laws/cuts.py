@@ -60,7 +60,7 @@ class Cut:
         table = law.log_masses(self.edges, self.closed)
         table = table[:, ::-1] if self.falling else table
         cut: OrderedLaw = EventLaw(table) if self.event else OrdinalLaw(table)
-        return cut._at_index(law.index)
+        return cut._at_inputs_of(law)
 
     def scaled(self, offset: float, scale: float) -> Cut:
         """The cut of `(y - offset) / scale`."""

@@ -108,7 +108,7 @@ class GaussianLaw(RealLaw):
         """The law of `offset + scale * y`, for scale > 0."""
         noise = None if self.noise_var is None else scale**2 * self.noise_var
         law = type(self)(offset + scale * self.mean, scale * self.sd, noise)
-        return law._at_index(self.index)
+        return law._at_inputs_of(self)
 
     def standardise(self, y: Numbers) -> Vector:
         """(y_n - mean_n) / sd_n."""

@@ -78,7 +78,7 @@ class GaussianMixtureLaw(RealLaw):
         """The law of `offset + scale * y`, for scale > 0."""
         noise = None if self.noise_var is None else scale**2 * self.noise_var
         law = type(self)(offset + scale * self.means, scale * self.sds, self.weights, noise)
-        return law._at_index(self.index)
+        return law._at_inputs_of(self)
 
     @property
     def normals(self) -> Normals:

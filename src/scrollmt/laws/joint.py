@@ -39,6 +39,7 @@ from scrollmt.laws import (
     averaged,
     real_labels,
 )
+from scrollmt.laws.base import FAR_OUT
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 # Entries (i, j) and (j, i) that were computed apart differ by rounding, not by more than this.
@@ -127,13 +128,13 @@ class JointLaw(Law):
     def marginal(self, name: str) -> GaussianLaw:
         """The law of one task."""
         j = self._position(name)
-        return GaussianLaw(self.mean[:, j], self.sd[:, j])._at_index(self.index)
+        return GaussianLaw(self.mean[:, j], self.sd[:, j])._at_inputs_of(self)
 
     def affine(self, offset: Numbers, scale: Numbers) -> Self:
         """The law of `offset + scale * y`, for offsets and scales > 0 of shape (J,)."""
         s = np.asarray(scale, np.float64)
         mean, cov = np.asarray(offset) + s * self.mean, np.outer(s, s) * self.cov
-        return type(self)(self.names, mean, cov)._at_index(self.index)
+        return type(self)(self.names, mean, cov)._at_inputs_of(self)
 
     def log_conditionals(self, Y: Any) -> Matrix:
         """log p(y_nj | y_n1 .. y_n,j-1) in nats; NaN where y_nj is missing.
@@ -216,27 +217,35 @@ class JointLaw(Law):
 class Laws(dict[str, Law]):
     """Laws by task, and the joint laws of the tasks whose noise is ``coupled``.
 
-    ``index`` says where each forecast is: as the inputs did, or by its number.
+    ``index`` says where each forecast is: as the inputs did, or by its number. ``extrapolation`` is
+    that of each law: how far the inputs lie outside their training range.
     """
 
     coupled: tuple[JointLaw, ...]
     index: pd.Index
+    extrapolation: Vector | None
 
     def __init__(
         self,
         laws: Mapping[str, Law],
         coupled: Iterable[JointLaw] = (),
         index: pd.Index | None = None,
+        extrapolation: Vector | None = None,
     ) -> None:
         self.index = index_of(next(iter(laws.values()), ()) if index is None else index)
+        if extrapolation is None:
+            known = (law.extrapolation for law in laws.values())
+            extrapolation = next((one for one in known if one is not None), None)
+        self.extrapolation = extrapolation
         for name, law in laws.items():
             if len(law) != len(self.index):
                 raise ValueError(
                     f"the law of task {name!r} holds {len(law)} forecasts, and the index has "
                     f"{len(self.index)} entries; they must be as many"
                 )
-        super().__init__({name: law._at_index(self.index) for name, law in laws.items()})
-        self.coupled = tuple(law._at_index(self.index) for law in coupled)
+        place = self.index, self.extrapolation
+        super().__init__({name: law._at_inputs(*place) for name, law in laws.items()})
+        self.coupled = tuple(law._at_inputs(*place) for law in coupled)
 
     def joint(self, names: Sequence[str]) -> JointLaw:
         """The joint law of Gaussian tasks; those that were not coupled are independent."""
@@ -262,7 +271,7 @@ class Laws(dict[str, Law]):
         for j, law in enumerate(margins):
             cov[:, j, j] = law.var
         means = np.stack([law.mean for law in margins], axis=1)
-        return JointLaw(tasks, means, cov)._at_index(self.index)
+        return JointLaw(tasks, means, cov)._at_inputs(self.index, self.extrapolation)
 
     def log_prob(self, Y: Mapping[str, Numbers]) -> dict[str, Vector]:
         """Log score of each label in nats, NaN where missing; the sum over tasks is the joint one.
@@ -299,7 +308,8 @@ class Laws(dict[str, Law]):
 
         ``mean``, ``sd`` and a quantile q0.05 .. for each level, of a number; ``prob_0`` .. for each
         class: of an event, prob_1 is the chance that it happens. Cells that do not suit a task
-        are missing.
+        are missing. Where any forecast is far outside the training range, the last column is
+        ``extrapolation``.
 
         ``wide=True`` gives one row a forecast instead, with the index of the inputs: columns
         a_mean, a_sd, a_q0.05 .. of a number a, b_prob of an event b, c_prob_0 .. of classes c.
@@ -316,21 +326,33 @@ class Laws(dict[str, Law]):
         frames = []
         for task, law in self.items():
             cells = law.columns(quantiles)
-            clash = sorted(where.keys() & {"task", *cells})
+            clash = sorted(where.keys() & {"task", *cells, *self._outside})
             if clash:
                 raise ValueError(f"the index of the inputs is named {clash}, as a column is here")
-            frames.append(pd.DataFrame({"task": task, **where, **cells}))
+            frames.append(pd.DataFrame({"task": task, **where, **cells, **self._outside}))
         table = pd.concat(frames, ignore_index=True)
         classes = sorted((c for c in table if c.startswith("prob_")), key=lambda c: int(c[5:]))
         moments = [c for c in ("mean", "sd") if c in table]
         levels = [c for c in dict.fromkeys(f"q{p:g}" for p in quantiles) if c in table]
-        return table[["task", *where, *moments, *levels, *classes]]
+        return table[["task", *where, *moments, *levels, *classes, *self._outside]]
+
+    @property
+    def _outside(self) -> dict[str, Vector]:
+        """The column of a table that says how far outside the training range forecasts are.
+
+        Only where some are far outside: other tables have the columns that users know.
+        """
+        distance = self.extrapolation
+        if distance is None or not (distance > FAR_OUT).any():
+            return {}
+        return {"extrapolation": distance}
 
     def _wide(self, quantiles: Sequence[float]) -> pd.DataFrame:
         columns: dict[str, np.ndarray] = {}
         for task, law in self.items():
             cells = law.columns(quantiles, wide=True)
             columns |= {f"{task}_{name}": values for name, values in cells.items()}
+        columns |= self._outside
         clash = sorted(columns.keys() & {str(name) for name in self.index.names})
         if clash:
             raise ValueError(f"the index of the inputs is named {clash}, as a column is here")
@@ -340,9 +362,10 @@ class Laws(dict[str, Law]):
         """A Dataset over the coordinate of the inputs; of a stacked grid, ``unstack`` is the grid.
 
         Variables a_mean, a_sd and a_quantile (.., quantile) of a number a; b_prob (.., b_class) of
-        classes b.
+        classes b; extrapolation, where any forecast is far outside the training range.
         """
-        variables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
+        variables: dict[str, tuple[tuple[str, ...], np.ndarray]]
+        variables = {name: ((), values) for name, values in self._outside.items()}
         levels: dict[str, Any] = {}
         for task, law in self.items():
             if isinstance(law, DiscreteLaw):

@@ -51,7 +51,7 @@ class MixtureLaw(RealLaw):
 
     def affine(self, offset: float, scale: float) -> Self:
         law = type(self)([one.affine(offset, scale) for one in self.components], self.weights)
-        return law._at_index(self.index)
+        return law._at_inputs_of(self)
 
     def _averaged(self, values: Sequence[np.ndarray]) -> np.ndarray:
         return np.asarray(np.sum(self.weights * np.stack(values), axis=0))
@@ -214,7 +214,7 @@ def mix(laws: Sequence[Any], weights: Numbers = None) -> Any:
     shares = None if weights is None else read_weights(weights, len(given), len(given[0]), "mix")
     if len(given) == 1:
         return given[0]
-    return _kind(given)._mix(given, shares)._at_index(_shared_index(given))
+    return _kind(given)._mix(given, shares)._at_inputs(_shared_index(given), _farthest(given))
 
 
 def moment_matched(laws: Sequence[LawT]) -> LawT:
@@ -227,7 +227,7 @@ def moment_matched(laws: Sequence[LawT]) -> LawT:
     if len(given) == 1:
         return given[0]
     law: LawT = _kind(given)._moment_matched(given)
-    return law._at_index(_shared_index(given))
+    return law._at_inputs(_shared_index(given), _farthest(given))
 
 
 def _alike(laws: Sequence[LawT], name: str) -> list[LawT]:
@@ -253,3 +253,9 @@ def _shared_index(laws: Sequence[Law]) -> Any:
     first, *others = (law.index for law in laws)
     agree = first is not None and all(one is not None and first.equals(one) for one in others)
     return first if agree else None
+
+
+def _farthest(laws: Sequence[Law]) -> Vector | None:
+    """The distance of a mixture's inputs: the largest that any of its laws knows of."""
+    known = [law.extrapolation for law in laws if law.extrapolation is not None]
+    return np.max(known, axis=0) if known else None

@@ -262,7 +262,7 @@ class RealLaw(NumberLaw):
         """The law of `offset + scale * y`, for scale > 0."""
         from scrollmt.laws.affine import AffineLaw  # which is a RealLaw itself
 
-        return AffineLaw(self, offset, scale)._at_index(self.index)
+        return AffineLaw(self, offset, scale)._at_inputs_of(self)
 
     def _quantile(self, p: float) -> Vector:
         return self._inverted(np.full(len(self), p))

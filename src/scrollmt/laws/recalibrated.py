@@ -184,7 +184,7 @@ class RecalibratedLaw(RealLaw):
 
     def __init__(self, law: RealLaw, pit_map: PitMap) -> None:
         self.law, self.pit_map = law, pit_map
-        self.index = law.index
+        self.index, self.extrapolation = law.index, law.extrapolation
 
     def __len__(self) -> int:
         return len(self.law)

@@ -173,7 +173,7 @@ class UnorderedMap:
 
 
 def _with_masses(law: DiscreteT, log_probs: Matrix) -> DiscreteT:
-    return type(law)(log_probs)._at_index(law.index)
+    return type(law)(log_probs)._at_inputs_of(law)
 
 
 Map: TypeAlias = PitMap | OrderedMap | UnorderedMap

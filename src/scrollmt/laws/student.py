@@ -77,7 +77,7 @@ class StudentTLaw(LatentLaw):
             scale * self.scale_obs,
             self.df,
         )
-        return law._at_index(self.index)
+        return law._at_inputs_of(self)
 
     @property
     def mean(self) -> Vector:

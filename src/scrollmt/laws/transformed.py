@@ -40,6 +40,7 @@ class TransformedLaw(NumberLaw):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "index", self.law.index)
+        object.__setattr__(self, "extrapolation", self.law.extrapolation)
 
     def __len__(self) -> int:
         return len(self.law)

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from scrollmt import scores
-from scrollmt._data.scaling import FAR_OUT
 from scrollmt._scoring import judging
 from scrollmt._scoring.evaluation import Scored
 from scrollmt._scoring.uncertainty import FEWEST_STRETCHES, interval, left_out, stretches
@@ -55,6 +54,12 @@ class Assessment:
     @property
     def t(self) -> pd.Index | None:
         return None if self.windows is None else self.windows.t
+
+    @property
+    def extrapolation(self) -> np.ndarray:
+        """How far outside the training range each window is; zero where the range is not known."""
+        distance = next(iter(self.laws.values())).extrapolation
+        return np.zeros(len(self)) if distance is None else distance
 
     @property
     def overlap(self) -> int:
@@ -145,9 +150,3 @@ def _range(score: str) -> tuple[float, float]:
     if score == "nll":
         return -np.inf, np.inf
     return 0.0, 1.0 if score in ("accuracy", "brier") or "coverage" in score else np.inf
-
-
-def out_of_range(assessment: Assessment) -> float:
-    """Share of windows with an input far outside its training range."""
-    values, _ = assessment.model._read(assessment.X)
-    return float(np.mean((assessment.model.scales_.distance(values) > FAR_OUT).any(axis=1)))

@@ -12,9 +12,10 @@ from scrollmt._data.series import duration
 from scrollmt._scoring import evaluation, references
 from scrollmt.beliefs import BELIEFS, AbstractBelief, Diag, Full, LowRank, Point
 from scrollmt.laws import DiscreteLaw
+from scrollmt.laws.base import FAR_OUT
 from scrollmt.presets import get_preset
 from scrollmt.report import pages
-from scrollmt.report.assessment import LEVEL, Assessment, out_of_range, score_table
+from scrollmt.report.assessment import LEVEL, Assessment, score_table
 from scrollmt.report.groups import ahead, groups
 from scrollmt.report.pages import Html
 from scrollmt.report.verdict import Verdict, judge
@@ -223,13 +224,17 @@ def _limits(assessment: Assessment) -> list[object]:
         "Each law is judged on its own question. Two laws that are right one by one say nothing "
         "yet about how often both outcomes come together.",
     ]
-    share = out_of_range(assessment)
-    seldom = "none" if share == 0.0 else f"{share:.1%}"
+    outside, far = (_share(assessment.extrapolation > least) for least in (0.0, FAR_OUT))
     limits.append(
-        f"Far from the training data a forecast is a guess. Of the windows judged here {seldom} "
-        "have an input as far outside its training range as that range is wide."
+        f"Far from the training data a forecast is a guess. Of the windows judged here {outside} "
+        f"have an input outside its training range, and {far} one as far outside as that range is "
+        "wide."
     )
-    far = assessment.model.scales_.far_out(*assessment.model._read(assessment.X))
-    if far is not None:
-        limits.append(f"Among these windows are inputs {far}.")
+    named = assessment.model.scales_.far_out(*assessment.model._read(assessment.X))
+    if named is not None:
+        limits.append(f"Among these windows are inputs {named}.")
     return limits
+
+
+def _share(which: np.ndarray) -> str:
+    return f"{which.mean():.1%}" if which.any() else "none"

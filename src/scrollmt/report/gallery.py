@@ -19,6 +19,7 @@ from scrollmt.report.pages import Html, Section
 NEWEST = 60
 CLOUD = 400
 WORST = 15
+EXTRAPOLATION = "extrapolation"
 
 
 def task_section(assessment: Assessment, task: str) -> Section:
@@ -165,7 +166,15 @@ def surprises_section(assessment: Assessment, groups: Sequence[Group]) -> Sectio
         f"The {WORST} windows of each question whose outcome was given the lowest probability. A "
         "few are always there; many of one kind are a question that the inputs cannot answer."
     )
-    table = pages.table(pd.concat(tables, ignore_index=True), search=True, filters=["task"])
+    found = pd.concat(tables, ignore_index=True)
+    if found[EXTRAPOLATION].any():
+        note += (
+            " Where a window has inputs outside their training range, the last column says by how "
+            "many widths of that range."
+        )
+    else:
+        found = found.drop(columns=EXTRAPOLATION)
+    table = pages.table(found, search=True, filters=["task"])
     return Section("Surprises", pages.paragraph(note) + table)
 
 
@@ -183,6 +192,7 @@ def _surprises(assessment: Assessment, task: str) -> pd.DataFrame:
             "forecast": [_words(law[int(n)], names) for n in worst],
             "came true": [_name(y[n], law, names) for n in worst],
             "log score (nats)": score[worst],
+            EXTRAPOLATION: assessment.extrapolation[worst],
         }
     )
 

@@ -11,6 +11,7 @@ holds one forecast.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,6 +20,7 @@ import pandas as pd
 
 from scrollmt._data.series import duration
 from scrollmt.laws import DiscreteLaw, Law, NumberLaw
+from scrollmt.laws.base import FAR_OUT
 from scrollmt.laws.joint import QUANTILES, JointLaw, Laws
 from scrollmt.laws.transformed import original_units
 from scrollmt.observables import Bands, Condition, Observable, Value
@@ -71,18 +73,34 @@ class Forecast:
         return asked.sentence(duration(lead, self.window.recipe.step))
 
     def sentence(self, task: str, level: float = 0.9) -> str:
-        """One task's question with its time, and the answer."""
+        """One task's question with its time, and the answer; marked where inputs are far out."""
         law, asked = self.original[task], self.window.questions[task]
         about = asked.value if isinstance(asked, Condition | Bands) else asked
         at = "" if isinstance(about, Value) and about.reducer is None else "until "
-        return f"{self.question(task)} ({at}{self.until[task]}): {_answer(law, asked, level)}"
+        answer = _answer(law, asked, level)
+        return f"{self.question(task)} ({at}{self.until[task]}): {answer}{self._mark}"
+
+    @property
+    def _distance(self) -> float:
+        """How far outside the training range the window is; zero where that is not known."""
+        return 0.0 if self.laws.extrapolation is None else float(self.laws.extrapolation[0])
+
+    @property
+    def _mark(self) -> str:
+        distance = self._distance
+        if not distance > FAR_OUT:
+            return ""
+        if math.isinf(distance):
+            return " (extrapolated: an input was constant in training and no longer is)"
+        return f" (extrapolated: an input is {distance:.3g} training ranges outside of its own)"
 
     def to_frame(self, level: float = 0.9) -> pd.DataFrame:
         """One row a task; cells that do not suit the question are missing.
 
         Values: ``median``, ``lower``, ``upper`` (the central interval at ``level``) in original
         ``units``. Events: ``probability``. Bands: the likeliest one as ``band``, with its
-        ``probability``; ``laws[task].probs`` has them all.
+        ``probability``; ``laws[task].probs`` has them all. Far outside the training range
+        ``extrapolation`` says how far.
         """
         asked, until = self.window.questions, self.until
         rows = {
@@ -92,7 +110,8 @@ class Forecast:
         }
         columns = ["question", "t", "until", *_NUMBERS]
         frame = pd.DataFrame.from_dict(rows, orient="index")
-        return frame.reindex(columns=columns).rename_axis("task")
+        frame = frame.reindex(columns=columns).rename_axis("task")
+        return frame.assign(extrapolation=self._distance) if self._mark else frame
 
     def lines(self, level: float = 0.9) -> list[str]:
         """The origin, one sentence a task, and how many later origins were passed over."""
