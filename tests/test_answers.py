@@ -25,7 +25,8 @@ from scrollmt import (
     at_lead,
     over_window,
 )
-from scrollmt._data import answers, holdout, sources
+from scrollmt._data import answers, holdout
+from scrollmt._data import numbers as behind
 from scrollmt._data.answers import Answer
 from scrollmt._fitting import members
 from scrollmt.export import to_onnx
@@ -356,7 +357,7 @@ def windows() -> Any:
 
 def test_windows_know_the_numbers_behind_their_questions() -> None:
     labelled = holdout.with_edges(windows())
-    found, numbers = sources.of_windows(labelled)
+    found, numbers = behind.of_windows(labelled)
     assert {name: one.of for name, one in found.items()} == {
         "alarm": "value",
         "band": "value",
@@ -427,7 +428,7 @@ def test_a_law_without_a_distribution_function_is_not_cut() -> None:
             return -jnp.abs(y - mean)
 
     heads = {**TASKS, "value": ByScore()}
-    found, numbers = sources.of_table(Y, heads, ROWS)
+    found, numbers = behind.of_table(Y, heads, ROWS)
     plan, _ = answers.planned(heads, ready.fitted.only(TASKS), found, numbers, set())
     assert plan.answers["alarm"] == (Answer("alarm"),)
 

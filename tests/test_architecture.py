@@ -66,7 +66,7 @@ ROOMS = [
     "agreement",
     "corpora",
     "presets",
-    "_data.sources",
+    "_data.numbers",
     "_data.reading",
     "_data.scaling",
     "_data.answers",

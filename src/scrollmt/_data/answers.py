@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from scrollmt._data.numbers import Number
 from scrollmt._data.reading import Rows
-from scrollmt._data.sources import Number
 from scrollmt.heads import AbstractHead, Mixture, Source
 from scrollmt.laws import Cut, Law
 

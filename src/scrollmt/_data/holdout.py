@@ -27,13 +27,13 @@ import pandas as pd
 
 from scrollmt import splits
 from scrollmt._data import answers, reading
-from scrollmt._data import sources as numbers_of
+from scrollmt._data import numbers as numbers_of
 from scrollmt._data.answers import Plan
 from scrollmt._data.cutting import Question
 from scrollmt._data.frames import check_aligned, row_labels
+from scrollmt._data.numbers import Number
 from scrollmt._data.reading import Rows
 from scrollmt._data.scaling import Scales
-from scrollmt._data.sources import Number
 from scrollmt._io.arguments import is_whole, shown
 from scrollmt._numerics.compiling import on_device
 from scrollmt._scoring import references

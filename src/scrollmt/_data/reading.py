@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from scipy.sparse import issparse
 
-from scrollmt._data import frames, sources
+from scrollmt._data import frames, numbers
 from scrollmt._numerics.weighted import is_constant
 from scrollmt.couplings import Groups
 from scrollmt.heads import AbstractHead
@@ -168,7 +168,7 @@ def read_targets(
 
     Labels of a task that is asked of a number come from that number, where it is given.
     """
-    columns = sources.with_labels(read_columns(Y, heads, what), heads, rows, what)
+    columns = numbers.with_labels(read_columns(Y, heads, what), heads, rows, what)
     missing = [n for n in heads if n not in columns]
     known = {*heads, *(head.asked_of.of for head in heads.values() if head.asked_of is not None)}
     unknown = [n for n in columns if n not in known]
