@@ -69,6 +69,7 @@ ROOMS = [
     "_fitting.selection",
     "_fitting.stacking",
     "_fitting.crossfit",
+    "_fitting.large",
     "_data.reading",
     "_data.scaling",
     "_data.outliers",

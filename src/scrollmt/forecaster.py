@@ -203,18 +203,16 @@ class Forecaster(AbstractEstimator):
     def _ready(self, X: Any, Y: Any, sample_weight: Any) -> holdout.Ready:
         """The training and the validation part, read and checked."""
         heads, preset, _ = training.settings_of(self)
-        validation = self.validation
-        if validation is None:
-            validation = preset.folds or holdout.HELD_OUT_SHARE
         return holdout.ready(
             (X, Y, sample_weight),
-            validation,
+            self.validation,
             heads,
             joint=read_groups(self.joint, heads),
             seed=self.seed,
             scale_targets=preset.scale_targets,
             recipe=self.recipe,
             columns=columns_of(self.backbone),
+            usual=preset.validation_for,
         )
 
     def _settle(self, ready: holdout.Ready, chosen: Selection) -> Forecaster:

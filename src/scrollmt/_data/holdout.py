@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, NamedTuple
@@ -38,6 +38,7 @@ from scrollmt.couplings import Groups
 from scrollmt.heads import AbstractHead
 from scrollmt.objective import Data
 from scrollmt.observables import Bands
+from scrollmt.presets import HELD_OUT_SHARE
 from scrollmt.splits import Folds
 from scrollmt.windows import Recipe, Windows
 
@@ -48,7 +49,6 @@ MIN_ROWS_TO_SPLIT = 10
 FEW_ROWS = 40
 # An embargo that takes more than this share of the training windows costs more than folds win.
 _EMBARGOED_SHARE = 0.5
-HELD_OUT_SHARE = 0.2
 
 
 class Handed(NamedTuple):
@@ -121,14 +121,16 @@ def ready(
     scale_targets: bool,
     recipe: Recipe | None,
     columns: list[str] | None = None,
+    usual: Callable[[int], float] = lambda rows: HELD_OUT_SHARE,
 ) -> Ready:
     """Read `(X, Y, sample_weight)`, or `(windows, None, sample_weight)`, and part it.
 
-    Inputs with names come in the order of `columns`, where these are given.
+    Inputs with names come in the order of `columns`, where these are given. `usual` takes the
+    place of a validation that is None, given the number of rows.
     """
     handed = Handed(*given, validation, recipe, past={})
     if isinstance(handed.X, Windows):
-        handed = hand_over(*given, validation)
+        handed = hand_over(*given, usual(len(handed.X)) if validation is None else validation)
     x, names = reading.read_inputs(handed.X)
     if names is not None and columns is not None:
         if sorted(names) != sorted(columns):
@@ -141,6 +143,8 @@ def ready(
     rows = reading.read_rows(
         x, handed.Y, handed.sample_weight, heads, joint=joint, where=row_labels(handed.X)
     )
+    if handed.validation is None:
+        handed = handed._replace(validation=usual(len(x)))
     folds = _folds(handed.validation, len(x), seed)
     if folds is None:
         fitted, judged = _parts(rows, handed.validation, names, heads, joint, seed)

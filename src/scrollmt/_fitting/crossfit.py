@@ -25,7 +25,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from scipy.special import logsumexp
 
 from scrollmt._fitting.batches import Batch, Factory, Report, start_batch, together
-from scrollmt._fitting.selection import LAST, Selection, by_architecture
+from scrollmt._fitting.selection import LAST, Selection, best_in_turn, by_architecture
 from scrollmt._fitting.stacking import stacked
 from scrollmt.beliefs import Choices
 from scrollmt.couplings import Groups
@@ -210,13 +210,8 @@ def _finalists(setting: Setting, runs: Sequence[_Run]) -> list[Candidate]:
     # As an array: pandas would take a list for the names of columns.
     owner = np.array([candidates.index(run.candidate) for run in runs])
     means = table.groupby(owner).mean()
-    ranked = [means[question].sort_values().dropna().index for question in means]
-    chosen: list[int] = []
-    for position in range(len(candidates)):
-        for order in ranked:
-            if position < len(order) and order[position] not in chosen:
-                chosen.append(int(order[position]))
-    return [candidates[number] for number in sorted(chosen[: setting.preset.finalists])]
+    chosen = best_in_turn(means, setting.preset.finalists)
+    return [candidates[number] for number in chosen]
 
 
 def _weighed(setting: Setting, runs: Sequence[_Run], interrupted: bool) -> Selection:

@@ -40,9 +40,9 @@ def compare_alone(model: Forecaster, fitted_on: Any, test: Any) -> pd.DataFrame:
         )
     X, Y, weight = _three(fitted_on)
     validation = model.validation
-    if validation is None:
-        validation = get_preset(model.preset).folds or holdout.HELD_OUT_SHARE
     if isinstance(X, Windows):
+        if validation is None:
+            validation = get_preset(model.preset).validation_for(len(X))
         X, Y, weight, validation, *_ = holdout.hand_over(X, Y, weight, validation)
     elif isinstance(validation, Windows):
         validation = validation.X_frame(), validation.Y
