@@ -64,7 +64,8 @@ class Large:
     candidates race on `race_rows` random rows with the preset's own schedule. The best `finalists`
     train on all training rows in minibatches of `batch_size`, `passes` times over, from `starts`
     starting values each. They are scored on `watched` of the validation rows while they train, and
-    on all of them when they are weighed for each task.
+    on all of them when they are weighed for each task. Of a stream, standardised rows of up to
+    `memory` bytes are kept in memory, and more in a temporary file.
     """
 
     above: int = 50_000
@@ -75,9 +76,10 @@ class Large:
     starts: int = 2
     batch_size: int = 256
     passes: int = 20
+    memory: int = 2**30
 
     def __post_init__(self) -> None:
-        for name, least in {"above": 20, "race_rows": 10, "passes": 0}.items():
+        for name, least in {"above": 20, "race_rows": 10, "passes": 0, "memory": 0}.items():
             check_whole(f"Large: {name}", getattr(self, name), least)
         for name in ("held_out", "watched", "finalists", "starts", "batch_size"):
             check_whole(f"Large: {name}", getattr(self, name), 1)

@@ -40,6 +40,7 @@ from scrollmt.objective import Data
 from scrollmt.observables import Bands
 from scrollmt.presets import HELD_OUT_SHARE
 from scrollmt.splits import Folds
+from scrollmt.streams import ArrayStream
 from scrollmt.windows import Recipe, Windows
 
 MIN_ROWS_TO_SPLIT = 10
@@ -63,6 +64,22 @@ class Handed(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Stored:
+    """Standardised rows of a stream, in memory or in a file: `trained` that train, then others."""
+
+    data: Data
+    trained: int
+
+    @property
+    def train(self) -> ArrayStream:
+        return ArrayStream(jax.tree.map(lambda a: a[: self.trained], self.data))
+
+    @property
+    def everything(self) -> ArrayStream:
+        return ArrayStream(self.data)
+
+
+@dataclass(frozen=True)
 class Ready:
     """A training and a validation part, read and checked, with the scales of the former."""
 
@@ -75,6 +92,8 @@ class Ready:
     past: Past
     # With folds, both parts are all rows.
     folds: Folds | None = None
+    # All rows of a stream, of which `fitted` is a sample then.
+    stored: Stored | None = None
 
     @property
     def train(self) -> Data:
@@ -132,13 +151,7 @@ def ready(
     if isinstance(handed.X, Windows):
         handed = hand_over(*given, usual(len(handed.X)) if validation is None else validation)
     x, names = reading.read_inputs(handed.X)
-    if names is not None and columns is not None:
-        if sorted(names) != sorted(columns):
-            raise ValueError(
-                f"the backbone reads windows with the inputs {columns}, and X has {names}; make "
-                "its layout from the recipe of the windows that it is fitted on"
-            )
-        x, names = x[:, [names.index(name) for name in columns]], columns
+    x, names = in_order(x, names, columns)
     check_aligned(handed.X, {"Y": handed.Y, "sample_weight": handed.sample_weight})
     rows = reading.read_rows(
         x, handed.Y, handed.sample_weight, heads, joint=joint, where=row_labels(handed.X)
@@ -147,7 +160,7 @@ def ready(
         handed = handed._replace(validation=usual(len(x)))
     folds = _folds(handed.validation, len(x), seed)
     if folds is None:
-        fitted, judged = _parts(rows, handed.validation, names, heads, joint, seed)
+        fitted, judged = parts(rows, handed.validation, names, heads, joint, seed)
     else:
         fitted = judged = rows
         _warn_of_rare_classes(folds, rows)
@@ -172,6 +185,20 @@ def ready(
     reading.check_validation(judged.weights)
     scales = Scales.of(fitted, heads, scale_targets=scale_targets)
     return Ready(heads, fitted, judged, scales, names, handed.recipe, handed.past, folds)
+
+
+def in_order(
+    x: np.ndarray, names: list[str] | None, columns: list[str] | None
+) -> tuple[np.ndarray, list[str] | None]:
+    """Inputs with names in the order that the backbone needs, where it needs one."""
+    if names is None or columns is None:
+        return x, names
+    if sorted(names) != sorted(columns):
+        raise ValueError(
+            f"the backbone reads windows with the inputs {columns}, and X has {names}; make "
+            "its layout from the recipe of the windows that it is fitted on"
+        )
+    return x[:, [names.index(name) for name in columns]], columns
 
 
 def is_folds(validation: Any) -> bool:
@@ -217,7 +244,7 @@ def _warn_of_rare_classes(folds: Folds, rows: Rows) -> None:
                 break
 
 
-def _parts(
+def parts(
     rows: Rows,
     given: Any,
     names: list[str] | None,

@@ -44,7 +44,8 @@ def trained(model: Any, ready: holdout.Ready, seeds: Sequence[int]) -> list[Sele
     """One selection a seed, by folds or by the part that was held out."""
     if ready.folds is not None:
         return _cross_fitted(model, ready, seeds)
-    rule = get_preset(model.preset).large_for(len(ready.fitted.x))
+    preset = get_preset(model.preset)
+    rule = preset.large_for(len(ready.fitted.x)) if ready.stored is None else preset.large
     if rule is not None:
         return _on_many_rows(model, ready, seeds, rule)
     everything = ready.everything if model.refit else None
@@ -94,13 +95,16 @@ def _on_many_rows(
         belief=model.belief,
         joint=read_groups(model.joint, heads),
         sample=_some(train, rule.race_rows, model.seed),
-        rows=_stream(train),
+        rows=_stream(train) if ready.stored is None else ready.stored.train,
         valid=_some(valid, rule.held_out, model.seed),
         watched=_some(valid, rule.watched, model.seed),
         backbone=backbone,
         optimizer=settings.read_optimizer(model.optimizer),
     )
-    everything = _stream(ready.everything) if model.refit else None
+    everything = None
+    if model.refit:
+        stored = ready.stored
+        everything = _stream(ready.everything) if stored is None else stored.everything
     try:
         return large.train(setting, [jax.random.key(seed) for seed in seeds], everything, progress)
     finally:
