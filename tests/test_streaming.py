@@ -165,7 +165,7 @@ def test_a_stream_of_arrays_is_fitted_too() -> None:
     )
     with pytest.raises(ValueError, match="stream holds its weights"):
         fitted(stream, np.ones(ROWS))
-    with pytest.raises(ValueError, match=r"labels for \['value', 'event', 'band'\].*\['other'\]"):
+    with pytest.raises(ValueError, match=r"labels for \['band', 'event', 'value'\].*\['other'\]"):
         Forecaster({"other": Gaussian()}).fit(stream)
 
 

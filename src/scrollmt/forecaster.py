@@ -74,7 +74,7 @@ class Forecaster(AbstractEstimator):
         it. Of `Windows` the folds are blocks of time with an embargo; of plain rows they are
         random, so for a time series give `Windows` or data of your own. A share between 0 and 1
         is held out instead, of `Windows` the newest. None leaves it to the preset: five folds,
-        or a fifth held out for "paper".
+        above 50,000 rows at most 20,000 held out, and a fifth held out for "paper".
     refit : bool
         After a held-out part has chosen, train the chosen runs again on all rows, for the number of
         steps that was best. `validation_nll_` stays that of the runs without it. With folds every
