@@ -25,7 +25,7 @@ from scrollmt import (
     at_lead,
     over_window,
 )
-from scrollmt._data import answers, holdout
+from scrollmt._data import answers, edges
 from scrollmt._data import numbers as behind
 from scrollmt._data.answers import Answer
 from scrollmt._fitting import members
@@ -356,7 +356,7 @@ def windows() -> Any:
 
 
 def test_windows_know_the_numbers_behind_their_questions() -> None:
-    labelled = holdout.with_edges(windows())
+    labelled = edges.with_edges(windows())
     found, numbers = behind.of_windows(labelled)
     assert {name: one.of for name, one in found.items()} == {
         "alarm": "value",

@@ -22,7 +22,8 @@ from scrollmt import (
     load,
     over_window,
 )
-from scrollmt._data.holdout import hand_over, labelled, newest_held_out
+from scrollmt._data.edges import labelled
+from scrollmt._data.holdout import hand_over, newest_held_out
 from scrollmt.corpora import lorenz63, ou
 from scrollmt.corpora.base import generation_key
 from scrollmt.laws import EventLaw, GaussianLaw, OrdinalLaw

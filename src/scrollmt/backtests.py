@@ -127,7 +127,7 @@ def backtest(
     wanted = [model.seed] if seeds is None else [int(seed) for seed in seeds]
     if not wanted or len(set(wanted)) < len(wanted) or not splits:
         raise ValueError(f"need origins and different seeds, got {len(splits)} and {wanted}")
-    validation = training.validation_of(model)
+    validation = training.validation_of(model, len(windows))
     folds = int(validation) if holdout.is_folds(validation) else None
     parts = [origin_parts(windows, split, folds) for split in splits]
     ready = [_ready(model, part, folds, embargo) for part in parts]

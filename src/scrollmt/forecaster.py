@@ -25,7 +25,7 @@ import pandas as pd
 from sklearn.exceptions import NotFittedError
 
 from scrollmt import agreement
-from scrollmt._data import holdout, reading
+from scrollmt._data import holdout, reading, sources, streaming
 from scrollmt._fitting import members, training
 from scrollmt._fitting.batches import Factory
 from scrollmt._fitting.selection import Selection, joined
@@ -74,7 +74,7 @@ class Forecaster(AbstractEstimator):
         it. Of `Windows` the folds are blocks of time with an embargo; of plain rows they are
         random, so for a time series give `Windows` or data of your own. A share between 0 and 1
         is held out instead, of `Windows` the newest. None leaves it to the preset: five folds,
-        or a fifth held out for "paper".
+        above 50,000 rows at most 20,000 held out, and a fifth held out for "paper".
     refit : bool
         After a held-out part has chosen, train the chosen runs again on all rows, for the number of
         steps that was best. `validation_nll_` stays that of the runs without it. With folds every
@@ -193,7 +193,10 @@ class Forecaster(AbstractEstimator):
         """Fit all tasks in one pass; `Y` is a mapping or DataFrame keyed by task name.
 
         `fit(windows)` takes inputs and labels from `Windows`, and learns quantile edges that
-        are not known yet from the part that it trains on.
+        are not known yet from the part that it trains on. `fit(stream)` reads a `ParquetStream` or
+        `ArrayStream` in bounded memory; so does `fit(path)` a Parquet file or a folder of them, and
+        `fit(lazy)` a lazy frame, whose columns named by the tasks are labels, those that
+        `sample_weight` names weights, and all others inputs.
         Labels may be missing: NaN or None for a Gaussian task; NaN, None or a negative number
         for a discrete one. `sample_weight` is one array, or a mapping or DataFrame with one
         column a task. An interrupt from the keyboard keeps the best model so far and raises.
@@ -206,17 +209,19 @@ class Forecaster(AbstractEstimator):
     def _ready(self, X: Any, Y: Any, sample_weight: Any) -> holdout.Ready:
         """The training and the validation part, read and checked."""
         heads, preset, _ = training.settings_of(self)
-        return holdout.ready(
-            (X, Y, sample_weight),
-            training.validation_of(self),
-            heads,
-            joint=read_groups(self.joint, heads),
-            seed=self.seed,
-            scale_targets=preset.scale_targets,
-            recipe=self.recipe,
-            columns=columns_of(self.backbone),
-            further_heads=preset.further_heads,
-        )
+        given: dict[str, Any] = {
+            "joint": read_groups(self.joint, heads),
+            "seed": self.seed,
+            "scale_targets": preset.scale_targets,
+            "columns": columns_of(self.backbone),
+            "further_heads": preset.further_heads,
+            "usual": preset.validation_for,
+        }
+        with sources.opened(X, Y, sample_weight, heads) as source:
+            if source is not None:
+                return streaming.ready(source, self.validation, heads, preset.large, **given)
+        rows = X, Y, sample_weight
+        return holdout.ready(rows, self.validation, heads, recipe=self.recipe, **given)
 
     def _settle(self, ready: holdout.Ready, chosen: Selection) -> Forecaster:
         """Take over what was learned."""

@@ -20,6 +20,8 @@ from scrollmt.backbone import PAPER_BACKBONES, PAPER_WIDTH, Dense
 from scrollmt.beliefs import NARROW, PAPER_COV_FLOOR, Start
 from scrollmt.fit import Schedule
 
+HELD_OUT_SHARE = 0.2
+
 
 @dataclass(frozen=True)
 class Architecture:
@@ -55,6 +57,35 @@ class Candidate:
 
 
 @dataclass(frozen=True)
+class Large:
+    """How many rows are fitted, where folds win little and cost most.
+
+    With more than `above` rows, at most `held_out` of them validate and the others train. The
+    candidates race on `race_rows` random rows with the preset's own schedule. The best `finalists`
+    train on all training rows in minibatches of `batch_size`, `passes` times over, from `starts`
+    starting values each. They are scored on `watched` of the validation rows while they train, and
+    on all of them when they are weighed for each task. Of a stream, standardised rows of up to
+    `memory` bytes are kept in memory, and more in a temporary file.
+    """
+
+    above: int = 50_000
+    held_out: int = 20_000
+    watched: int = 5_000
+    race_rows: int = 20_000
+    finalists: int = 2
+    starts: int = 2
+    batch_size: int = 256
+    passes: int = 20
+    memory: int = 2**30
+
+    def __post_init__(self) -> None:
+        for name, least in {"above": 20, "race_rows": 10, "passes": 0, "memory": 0}.items():
+            check_whole(f"Large: {name}", getattr(self, name), least)
+        for name in ("held_out", "watched", "finalists", "starts", "batch_size"):
+            check_whole(f"Large: {name}", getattr(self, name), 1)
+
+
+@dataclass(frozen=True)
 class Preset:
     """What is tried, how it is trained, and in which units.
 
@@ -70,6 +101,8 @@ class Preset:
     them for each task. `moments` mixes Gaussian laws into one with the mixture's two moments, as
     the paper does, instead of keeping the mixture. With folds and `further_heads`, variants of a
     head and the numbers behind classes are trained too, and out-of-fold scores weigh their answers.
+    `large` is the rule for many rows, which folds and the candidates' starts do not apply to; None
+    has no such rule.
     """
 
     name: str
@@ -86,6 +119,7 @@ class Preset:
     finalists: int = 3
     moments: bool = False
     further_heads: bool = True
+    large: Large | None = None
 
     def __post_init__(self) -> None:
         where = f"Preset {self.name!r}"
@@ -107,6 +141,8 @@ class Preset:
             check_whole(f"{where}: committee", self.committee, 1)
         if self.folds is not None:
             check_whole(f"{where}: folds", self.folds, 2)
+        if self.large is not None:
+            check_type(f"{where}: large", self.large, Large, "a Large")
 
     def with_schedule(self, steps: int | None = None, patience: int | None = None) -> Preset:
         """Another number of steps, another patience; None keeps that of the preset.
@@ -147,6 +183,27 @@ class Preset:
             eval_every=self.schedule.eval_every * stretch,
             warmup=self.schedule.warmup * stretch,
         )
+
+    def large_for(self, windows: int) -> Large | None:
+        """The rule for many rows, where there are that many."""
+        return self.large if self.large is not None and windows > self.large.above else None
+
+    def validation_for(self, windows: int) -> int | float:
+        """How to validate where the user leaves it open: a number of folds, or a share."""
+        large = self.large_for(windows)
+        if large is not None:
+            return min(HELD_OUT_SHARE, large.held_out / windows)
+        return self.folds or HELD_OUT_SHARE
+
+
+def large_schedule(preset: Preset, large: Large, windows: int) -> Schedule:
+    """The schedule of the runs on all rows; steps that the user gave are exact."""
+    schedule = replace(preset.schedule, batch_size=large.batch_size)
+    evaluations = math.ceil(schedule.steps / schedule.eval_every)
+    every = math.ceil(large.passes * windows / large.batch_size / evaluations)
+    if not preset.min_passes or every <= schedule.eval_every:
+        return schedule
+    return replace(schedule, steps=every * evaluations, eval_every=every, warmup=every)
 
 
 def _paper_candidate(name: str) -> Candidate:
@@ -210,6 +267,7 @@ DEFAULT = replace(
     moments=False,
     # Wide: three orders of magnitude cost two nats. Without it a large precision feels no slope.
     begin=Start(prior_precision=0.1, precision_sd=2.0),
+    large=Large(),
 )
 """What a user gets: five folds, each the validation part of its own runs, so that every row trains;
 six penalties race over the folds, and out-of-fold scores weigh them by task.

@@ -138,14 +138,14 @@ class ParquetStream(AbstractStream):
             raise ValueError(
                 f"the Parquet data has no column {missing[0]!r}; it has {source.schema.names}"
             )
+        self.files = list(source.get_fragments())
+        _check_one_schema(self.files, self.columns)
         unknown = sorted(set(self.weights) - set(self.labels))
         if unknown:
             raise ValueError(
                 f"weights for {unknown[0]!r}, which is not a task: {list(self.labels)}"
             )
-        self._groups = [
-            piece for file in source.get_fragments() for piece in file.split_by_row_group()
-        ]
+        self._groups = [piece for file in self.files for piece in file.split_by_row_group()]
         self._length = sum(int(g.num_rows) for piece in self._groups for g in piece.row_groups)
         if not self._length:
             raise ValueError("the Parquet data has no rows")
@@ -154,11 +154,16 @@ class ParquetStream(AbstractStream):
         return self._length
 
     @property
+    def columns(self) -> list[str]:
+        """The columns that are read, each once."""
+        return list(dict.fromkeys(self._columns))
+
+    @property
     def blocks(self) -> int:
         return len(self._groups)
 
     def read(self, block: int) -> Data:
-        table = self._groups[block].to_table(columns=list(dict.fromkeys(self._columns)))
+        table = self._groups[block].to_table(columns=self.columns)
 
         def column(name: str) -> np.ndarray:
             values: np.ndarray = table.column(name).to_numpy()
@@ -177,6 +182,32 @@ class ParquetStream(AbstractStream):
             given = column(self.weights[task]) if task in self.weights else 1.0
             weight[task] = (seen * given).astype(np.float32)
         return Data(x, y, weight)
+
+
+def _check_one_schema(files: Sequence[Any], columns: Sequence[str]) -> None:
+    """Every file of a folder has the columns, with values of the first file's kind."""
+    first = files[0].physical_schema
+    for file in files[1:]:
+        for name in columns:
+            if name not in file.physical_schema.names:
+                raise ValueError(
+                    f"{file.path} has no column {name!r}, which {files[0].path} has; write the "
+                    "column into all files of the folder, or take the file out"
+                )
+            here, there = file.physical_schema.field(name).type, first.field(name).type
+            if _kind(here) != _kind(there):
+                raise ValueError(
+                    f"column {name!r} is {here} in {file.path} and {there} in {files[0].path}; "
+                    "write it with one type into all files of the folder"
+                )
+
+
+def _kind(stored: Any) -> str:
+    """Numbers of any width are one kind: a whole-number column with gaps is often written as
+    floating point."""
+    text = str(stored).lstrip("u")
+    number = text.startswith(("int", "float", "double", "halffloat"))
+    return "number" if number else text.removeprefix("large_")
 
 
 def _joined(parts: list[Data]) -> Data:

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -26,10 +26,9 @@ import numpy as np
 import pandas as pd
 
 from scrollmt import splits
-from scrollmt._data import answers, reading
+from scrollmt._data import answers, edges, reading
 from scrollmt._data import numbers as numbers_of
 from scrollmt._data.answers import Plan
-from scrollmt._data.cutting import Question
 from scrollmt._data.frames import check_aligned, row_labels
 from scrollmt._data.numbers import Number
 from scrollmt._data.reading import Rows
@@ -41,8 +40,9 @@ from scrollmt._scoring.references import Past, Reference
 from scrollmt.couplings import Groups
 from scrollmt.heads import AbstractHead, Source
 from scrollmt.objective import Data
-from scrollmt.observables import Bands
+from scrollmt.presets import HELD_OUT_SHARE
 from scrollmt.splits import Folds
+from scrollmt.streams import ArrayStream
 from scrollmt.windows import Embargo, Recipe, Windows
 
 MIN_ROWS_TO_SPLIT = 10
@@ -53,7 +53,6 @@ MIN_ROWS_TO_SPLIT = 10
 FEW_ROWS = 40
 # An embargo that takes more than this share of the training windows costs more than folds win.
 _EMBARGOED_SHARE = 0.5
-HELD_OUT_SHARE = 0.2
 
 
 class Handed(NamedTuple):
@@ -71,6 +70,22 @@ class Handed(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Stored:
+    """Standardised rows of a stream, in memory or in a file: `trained` that train, then others."""
+
+    data: Data
+    trained: int
+
+    @property
+    def train(self) -> ArrayStream:
+        return ArrayStream(jax.tree.map(lambda a: a[: self.trained], self.data))
+
+    @property
+    def everything(self) -> ArrayStream:
+        return ArrayStream(self.data)
+
+
+@dataclass(frozen=True)
 class Ready:
     """A training and a validation part, read and checked, with the scales of the former."""
 
@@ -83,6 +98,8 @@ class Ready:
     past: Past
     # With folds, both parts are all rows.
     folds: Folds | None = None
+    # All rows of a stream, of which `fitted` is a sample then.
+    stored: Stored | None = None
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -143,31 +160,29 @@ def ready(
     recipe: Recipe | None,
     columns: list[str] | None = None,
     further_heads: bool = True,
+    usual: Callable[[int], float] = lambda rows: HELD_OUT_SHARE,
 ) -> Ready:
     """Read `(X, Y, sample_weight)`, or `(windows, None, sample_weight)`, and part it.
 
     Inputs with names come in the order of `columns`, where these are given. With folds and
-    `further_heads` a task may have several answers.
+    `further_heads` a task may have several answers. `usual` takes the place of a validation that is
+    None, given the number of rows.
     """
     handed = Handed(*given, validation, recipe, past={}, sources={}, numbers={})
     if isinstance(handed.X, Windows):
-        handed = hand_over(*given, validation)
+        handed = hand_over(*given, usual(len(handed.X)) if validation is None else validation)
     x, names = reading.read_inputs(handed.X)
-    if names is not None and columns is not None:
-        if sorted(names) != sorted(columns):
-            raise ValueError(
-                f"the backbone reads windows with the inputs {columns}, and X has {names}; make "
-                "its layout from the recipe of the windows that it is fitted on"
-            )
-        x, names = x[:, [names.index(name) for name in columns]], columns
+    x, names = in_order(x, names, columns)
     check_aligned(handed.X, {"Y": handed.Y, "sample_weight": handed.sample_weight})
     rows = reading.read_rows(
         x, handed.Y, handed.sample_weight, heads, joint=joint, where=row_labels(handed.X)
     )
+    if handed.validation is None:
+        handed = handed._replace(validation=usual(len(x)))
     folds = _folds(handed.validation, len(x), seed)
     plan = answers.first_heads(heads)
     if folds is None:
-        fitted, judged = _parts(rows, handed.validation, names, heads, joint, seed)
+        fitted, judged = parts(rows, handed.validation, names, heads, joint, seed)
     else:
         _warn_of_rare_classes(folds, rows)
         behind = handed.sources, handed.numbers
@@ -200,6 +215,20 @@ def ready(
     reading.check_validation(judged.weights)
     scales = Scales.of(fitted, plan.heads, scale_targets=scale_targets)
     return Ready(plan, fitted, judged, scales, names, handed.recipe, handed.past, folds)
+
+
+def in_order(
+    x: np.ndarray, names: list[str] | None, columns: list[str] | None
+) -> tuple[np.ndarray, list[str] | None]:
+    """Inputs with names in the order that the backbone needs, where it needs one."""
+    if names is None or columns is None:
+        return x, names
+    if sorted(names) != sorted(columns):
+        raise ValueError(
+            f"the backbone reads windows with the inputs {columns}, and X has {names}; make "
+            "its layout from the recipe of the windows that it is fitted on"
+        )
+    return x[:, [names.index(name) for name in columns]], columns
 
 
 def is_folds(validation: Any) -> bool:
@@ -245,7 +274,7 @@ def _warn_of_rare_classes(folds: Folds, rows: Rows) -> None:
                 break
 
 
-def _parts(
+def parts(
     rows: Rows,
     given: Any,
     names: list[str] | None,
@@ -302,15 +331,15 @@ def hand_over(windows: Windows, Y: Any, sample_weight: Any, validation: Any) -> 
     train = held_out = np.arange(len(windows))
     if isinstance(validation, Real):
         train, held_out = newest_held_out(windows, float(validation))
-    recipe = with_edges(windows.take(train)).recipe
+    recipe = edges.with_edges(windows.take(train)).recipe
     if isinstance(validation, Real):
-        judges = labelled(windows.take(held_out), recipe)
+        judges = edges.labelled(windows.take(held_out), recipe)
         judges_weight = {task: values[held_out] for task, values in weight.items()}
         validation = judges.X_frame(), judges.Y, judges_weight
     elif isinstance(validation, Windows):
-        judges = labelled(validation, recipe)
+        judges = edges.labelled(validation, recipe)
         validation = judges.X_frame(), judges.Y
-    part = labelled(windows.take(train), recipe)
+    part = edges.labelled(windows.take(train), recipe)
     weight = {task: values[train] for task, values in weight.items()}
     behind = numbers_of.of_windows(part)
     return Handed(part.X_frame(), part.Y, weight, validation, recipe, part.past_labels, *behind)
@@ -341,47 +370,3 @@ def newest_held_out(windows: Windows, share: float) -> tuple[np.ndarray, np.ndar
         raise ValueError(f"validation must be a share between 0 and 1, got {share}")
     split = windows.chronological_split((1.0 - share, share, 0.0), embargo="auto")
     return split.train, split.valid
-
-
-def with_edges(windows: Windows) -> Windows:
-    """The windows with the quantile edges that are still unknown learned from all of them."""
-    tasks = {
-        task: Question(asked.learn(windows.values[task]), lead)
-        if isinstance(asked, Bands) and asked.edges is None
-        else Question(asked, lead)
-        for task, (asked, lead) in windows.recipe.tasks.items()
-    }
-    return replace(windows, recipe=replace(windows.recipe, tasks=tasks))
-
-
-def labelled(windows: Windows, recipe: Recipe) -> Windows:
-    """The windows with a model's own edges; an error where they were asked something else."""
-    asked, known = windows.recipe.tasks, recipe.tasks
-    if list(asked) != list(known):
-        raise ValueError(f"the windows have the tasks {list(asked)}, the model has {list(known)}")
-    for task in known:
-        if not _same_question(asked[task], known[task]):
-            raise ValueError(
-                f"task {task!r} asks for {windows.recipe.sentence(task)} in these windows, and "
-                f"for {recipe.sentence(task)} in the model; cut them with the model's recipe "
-                "(model.recipe_.cut(frame)), or split windows that were not labelled before"
-            )
-    return replace(windows, recipe=replace(windows.recipe, tasks=dict(known)))
-
-
-def labels(windows: Windows, recipe: Recipe | None) -> Mapping[str, np.ndarray]:
-    """Labels with a model's edges; with the windows' own where the model has no recipe."""
-    return windows.Y if recipe is None else labelled(windows, recipe).Y
-
-
-def past_labels(windows: Windows, recipe: Recipe | None) -> Past:
-    """Earlier labels by kind and task, with a model's edges as in `labels`."""
-    return (windows if recipe is None else labelled(windows, recipe)).past_labels
-
-
-def _same_question(asked: Question, known: Question) -> bool:
-    """Whether two questions agree, where edges that are not known yet agree with any."""
-    first, second = asked.observable, known.observable
-    if isinstance(first, Bands) and isinstance(second, Bands) and first.edges is None:
-        second = replace(second, edges=None)
-    return first == second and asked.lead == known.lead

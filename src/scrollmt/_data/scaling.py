@@ -51,12 +51,25 @@ class Scales:
         weight = np.mean([rows.weights[name] for name in heads], axis=0)
         mean, sd = weighted_moments(rows.x, weight)
         counted = rows.x[weight > 0]
+        units = {n: h.target_scale(rows.labels[n], rows.weights[n]) for n, h in heads.items()}
+        low, high = counted.min(axis=0), counted.max(axis=0)
+        return cls.summarised((mean, sd, low, high), units, scale_targets=scale_targets)
+
+    @classmethod
+    def summarised(
+        cls,
+        inputs: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+        units: Mapping[str, tuple[float, float] | None],
+        *,
+        scale_targets: bool,
+    ) -> Scales:
+        """From mean, sd, lowest and highest value of the inputs, and the targets' own units."""
+        mean, sd, x_low, x_high = inputs
         offset, scale = {}, {}
-        for name, head in heads.items():
-            units = head.target_scale(rows.labels[name], rows.weights[name])
-            if units is None:
+        for name, given in units.items():
+            if given is None:
                 continue
-            centre, spread = units
+            centre, spread = given
             if not 1e-150 < spread < 1e150:
                 raise ValueError(
                     f"task {name!r} has sd {spread:g} in the training part, whose square does "
@@ -69,11 +82,11 @@ class Scales:
                     "are, with steps made for an sd near one: expect a poor fit; use "
                     "preset='default', which divides targets by their sd, or change the units",
                     UserWarning,
-                    stacklevel=5,
+                    stacklevel=6,
                 )
             offset[name] = centre
             scale[name] = spread if scale_targets else 1.0
-        return cls(mean, sd, offset, scale, counted.min(axis=0), counted.max(axis=0))
+        return cls(mean, sd, offset, scale, x_low, x_high)
 
     def inputs(
         self, x: np.ndarray, *, what: str = "X", names: Sequence[str] | None = None

@@ -19,7 +19,7 @@ from scrollmt._numerics.compiling import RUNS_ONCE, on_device, runs_once, taken
 from scrollmt.adapters import at_rest, in_training, makes_backbones, takes_key
 from scrollmt.beliefs import Choices
 from scrollmt.couplings import Groups
-from scrollmt.fit import Fits, Optimizer, Schedule, Score, fit, stack
+from scrollmt.fit import Fits, Optimizer, Schedule, Score, Stream, fit, stack
 from scrollmt.heads import AbstractHead
 from scrollmt.model import Backbone, Model, build, start_keys
 from scrollmt.objective import Data, TaskScores, composed_objective, validation_nll
@@ -68,7 +68,7 @@ class Batch:
     candidates: list[Candidate]
     starts: Model
     keys: Key[Array, " B"]
-    train: Data
+    train: Data | Stream
     # None where runs are scored on rows of the training data, `hyper["valid_rows"]`.
     valid: Data | None
     hyper: dict[str, Array]
@@ -106,7 +106,7 @@ class Batch:
         )
         return replace(self, fits=fits, seconds=time.perf_counter() - began)
 
-    def again(self, runs: np.ndarray, data: Data) -> Batch:
+    def again(self, runs: np.ndarray, data: Data | Stream) -> Batch:
         """Some of the runs on other data, up to the steps at which they were best."""
         assert self.fits is not None
         return replace(

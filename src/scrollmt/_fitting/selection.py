@@ -28,7 +28,7 @@ from scrollmt._fitting.batches import Batch, Factory, Report, start_batch
 from scrollmt._numerics.compiling import runs_once
 from scrollmt.beliefs import Choices
 from scrollmt.couplings import Groups
-from scrollmt.fit import Fits, Optimizer
+from scrollmt.fit import Fits, Optimizer, Stream
 from scrollmt.heads import AbstractHead
 from scrollmt.model import Backbone, Model
 from scrollmt.objective import Data, TaskScores, mean_nll
@@ -76,6 +76,20 @@ def by_architecture(
     for candidate in candidates:
         grouped.setdefault(candidate.architecture, []).append(candidate)
     return list(grouped.values())
+
+
+def best_in_turn(means: pd.DataFrame, count: int) -> list[int]:
+    """Numbers of the best rows: in turn, the best of each column that is not chosen yet.
+
+    `means` has one row a candidate and one column a question, lower is better; NaN never wins.
+    """
+    ranked = [means[question].sort_values().dropna().index for question in means]
+    chosen: list[int] = []
+    for position in range(len(means)):
+        for order in ranked:
+            if position < len(order) and order[position] not in chosen:
+                chosen.append(int(order[position]))
+    return sorted(chosen[:count])
 
 
 def train(
@@ -128,12 +142,12 @@ def train(
             raise
         interrupted = True
     chosen = [
-        _choose(batches, owner, preset.committee, schedule.eval_every, interrupted)
+        choose(batches, owner, preset.committee, schedule.eval_every, interrupted)
         for owner in range(len(keys))
     ]
     if everything is None or interrupted:
         return [one.selection for one in chosen]
-    return _refitted(batches, chosen, everything, report)
+    return refitted(batches, chosen, everything, report)
 
 
 class _Result(NamedTuple):
@@ -202,20 +216,21 @@ def _task_nll(models: Model, valid: Data, bound: float | None) -> dict[str, Arra
     return means
 
 
-class _Chosen(NamedTuple):
+class Chosen(NamedTuple):
     """A selection, and for each of its members the run and the criterion that it came from."""
 
     selection: Selection
     origin: list[tuple[_Result, int]]
 
 
-def _choose(
+def choose(
     batches: Sequence[Batch],
     owner: int,
     committee: int | None,
     eval_every: int,
     interrupted: bool,
-) -> _Chosen:
+) -> Chosen:
+    """What the validation scores of one key's runs select."""
     results = [result for batch in batches for result in _results(batch, owner)]
     tasks = list(results[0].nll)
     table = pd.DataFrame(
@@ -277,11 +292,11 @@ def _choose(
         stop_reason=lead.fits.stop_reason[lead.run],
         interrupted=interrupted,
     )
-    return _Chosen(selection, origin)
+    return Chosen(selection, origin)
 
 
-def _refitted(
-    batches: Sequence[Batch], chosen: Sequence[_Chosen], data: Data, report: Report | None
+def refitted(
+    batches: Sequence[Batch], chosen: Sequence[Chosen], data: Data | Stream, report: Report | None
 ) -> list[Selection]:
     """The selections with their members trained again, on all of the data."""
     models: dict[tuple[int, int], _Result] = {}

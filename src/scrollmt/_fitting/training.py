@@ -10,9 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from scrollmt._data import holdout
-from scrollmt._fitting import crossfit, selection
+from scrollmt._fitting import crossfit, large, selection
 from scrollmt._fitting.batches import Factory
 from scrollmt._fitting.progress import ProgressLine
 from scrollmt._fitting.selection import Selection
@@ -22,7 +24,8 @@ from scrollmt.couplings import read_groups
 from scrollmt.heads import AbstractHead
 from scrollmt.model import Backbone
 from scrollmt.objective import Data
-from scrollmt.presets import Preset, get_preset
+from scrollmt.presets import Large, Preset, get_preset
+from scrollmt.streams import ArrayStream
 
 
 def settings_of(
@@ -38,17 +41,21 @@ def settings_of(
     return heads, preset, holdout.in_current_precision(model.backbone)
 
 
-def validation_of(model: Any) -> Any:
-    """How a Forecaster validates: as it says itself, or else as its preset does."""
+def validation_of(model: Any, rows: int) -> Any:
+    """How a Forecaster validates so many rows: as it says itself, or as its preset does."""
     if model.validation is not None:
         return model.validation
-    return get_preset(model.preset).folds or holdout.HELD_OUT_SHARE
+    return get_preset(model.preset).validation_for(rows)
 
 
 def trained(model: Any, ready: holdout.Ready, seeds: Sequence[int]) -> list[Selection]:
     """One selection a seed, by folds or by the part that was held out."""
     if ready.folds is not None:
         return _cross_fitted(model, ready, seeds)
+    preset = get_preset(model.preset)
+    rule = preset.large_for(len(ready.fitted.x)) if ready.stored is None else preset.large
+    if rule is not None:
+        return _on_many_rows(model, ready, seeds, rule)
     everything = ready.everything if model.refit else None
     return held_out(model, ready.heads, ready.train, ready.valid, seeds, ready.nats, everything)
 
@@ -81,6 +88,48 @@ def held_out(
         )
     finally:
         progress.close()
+
+
+def _on_many_rows(
+    model: Any, ready: holdout.Ready, seeds: Sequence[int], rule: Large
+) -> list[Selection]:
+    """One selection a seed, from a race on some rows and runs on all of them."""
+    _, preset, backbone = settings_of(model)
+    progress = ProgressLine(model.verbose, ready.nats)
+    train, valid = ready.train, ready.valid
+    setting = large.Setting(
+        preset,
+        rule,
+        ready.heads,
+        belief=model.belief,
+        joint=read_groups(model.joint, ready.heads),
+        sample=_some(train, rule.race_rows, model.seed),
+        rows=_stream(train) if ready.stored is None else ready.stored.train,
+        valid=_some(valid, rule.held_out, model.seed),
+        watched=_some(valid, rule.watched, model.seed),
+        backbone=backbone,
+        optimizer=settings.read_optimizer(model.optimizer),
+    )
+    everything = None
+    if model.refit:
+        stored = ready.stored
+        everything = _stream(ready.everything) if stored is None else stored.everything
+    try:
+        return large.train(setting, [jax.random.key(seed) for seed in seeds], everything, progress)
+    finally:
+        progress.close()
+
+
+def _some(data: Data, count: int, seed: int) -> Data:
+    """Random rows, at most so many, in their order."""
+    if len(data) <= count:
+        return data
+    rows = np.random.default_rng(seed).choice(len(data), count, replace=False)
+    return data.take(jnp.asarray(np.sort(rows)))
+
+
+def _stream(data: Data) -> ArrayStream:
+    return ArrayStream(jax.tree.map(np.asarray, data))
 
 
 def _cross_fitted(model: Any, ready: holdout.Ready, seeds: Sequence[int]) -> list[Selection]:

@@ -6,6 +6,7 @@ Shapes: values `(N,)` or `(N, D)`, weights `(N,)`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -35,6 +36,28 @@ def weighted_moments(values: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray
     reach = np.where(constant, 1.0, np.abs(centred).max(axis=0))
     sd = reach * np.sqrt(share @ (centred / reach) ** 2)
     return mean, np.where(constant, 0.0, sd)
+
+
+class Moments(NamedTuple):
+    """The total weight, mean and sd of some rows, `()` or `(D,)`; those of two parts merge exactly.
+
+    mean = m_a + s (m_b - m_a),  sd^2 = (1 - s) sd_a^2 + s sd_b^2 + s (1 - s) (m_b - m_a)^2
+
+    with s the second part's share of the weight (Chan, Golub and LeVeque): no sum of squares is
+    ever taken around another point than a mean.
+    """
+
+    weight: float
+    mean: np.ndarray
+    sd: np.ndarray
+
+    def merged(self, other: Moments) -> Moments:
+        total = self.weight + other.weight
+        share = other.weight / total
+        gap = other.mean - self.mean
+        within = np.hypot(np.sqrt(1.0 - share) * self.sd, np.sqrt(share) * other.sd)
+        sd = np.hypot(within, np.sqrt(share * (1.0 - share)) * np.abs(gap))
+        return Moments(total, np.asarray(self.mean + share * gap), np.asarray(sd))
 
 
 def weighted_quantiles(

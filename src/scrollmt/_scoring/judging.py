@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from scrollmt import scores
-from scrollmt._data import holdout, outliers, reading
+from scrollmt._data import edges, holdout, outliers, reading
 from scrollmt._data.frames import check_aligned, index_of
 from scrollmt._scoring.evaluation import Scored
 from scrollmt.laws import Law
@@ -31,7 +31,7 @@ def labelled(model: Any, X: Any, Y: Any, sample_weight: Any) -> tuple[reading.Ro
     """The laws at X, and the labels and weights of its rows."""
     laws = model.predict(X)
     if isinstance(X, Windows) and Y is None:
-        Y = holdout.labels(X, model.recipe_)
+        Y = edges.labels(X, model.recipe_)
     x, _ = reading.read_inputs(X)
     rows = X.t if isinstance(X, Windows) else X
     check_aligned(rows, {"Y": Y, "sample_weight": sample_weight})
@@ -55,7 +55,7 @@ def scored(model: Any, X: Any, Y: Any, sample_weight: Any = None) -> dict[str, S
 def references(model: Any, X: Any) -> dict[str, Laws]:
     """The laws of the reference forecasts at X, by kind."""
     values, _ = model._read(X)
-    past = holdout.past_labels(X, model.recipe_) if isinstance(X, Windows) else {}
+    past = edges.past_labels(X, model.recipe_) if isinstance(X, Windows) else {}
     found: dict[str, dict[str, Law]] = {}
     for name, reference in model.references_.items():
         earlier = {kind: labels[name] for kind, labels in past.items()}

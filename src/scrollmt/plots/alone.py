@@ -40,7 +40,7 @@ def compare_alone(model: Forecaster, fitted_on: Any, test: Any) -> pd.DataFrame:
             "model.validation to them before the tasks are fitted alone"
         )
     X, Y, weight = _three(fitted_on)
-    validation = training.validation_of(model)
+    validation = training.validation_of(model, len(X))
     if isinstance(X, Windows):
         X, Y, weight, validation, *_ = holdout.hand_over(X, Y, weight, validation)
     elif isinstance(validation, Windows):

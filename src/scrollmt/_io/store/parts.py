@@ -42,7 +42,7 @@ from scrollmt.heads import (
     StudentT,
 )
 from scrollmt.model import Backbone, Model, PrecisionPrior, Task
-from scrollmt.presets import Architecture, Candidate, Preset
+from scrollmt.presets import Architecture, Candidate, Large, Preset
 
 ENABLE_X64 = "call jax.config.update('jax_enable_x64', True) first"
 
@@ -86,6 +86,8 @@ def preset_from_json(stored: str | dict[str, Any]) -> str | Preset:
     # Folders written before presets said where beliefs start all began narrow.
     if "begin" in stored:
         parts["begin"] = Start(**stored["begin"])
+    if stored.get("large") is not None:
+        parts["large"] = Large(**stored["large"])
     preset = Preset(**{**stored, **parts})
     check_fields(preset, "preset: ")
     return preset
