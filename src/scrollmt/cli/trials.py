@@ -16,10 +16,11 @@ from scrollmt.cli.config import ONE_DAY, parse_config
 from scrollmt.cli.data import Prepared, prepare_rows
 from scrollmt.cli.drafts import Draft, Question, SeriesDraft
 from scrollmt.cli.shell import Problem
+from scrollmt.presets import HELD_OUT_SHARE
 
 
 class Sizes(NamedTuple):
-    """Windows that each part has at least; with folds, those of one fold."""
+    """Windows that each part has at least."""
 
     train: int
     valid: int
@@ -48,6 +49,8 @@ class Trial:
 
     def prepared(self, draft: Draft) -> tuple[Prepared, Ready]:
         config = parse_config(self.text(draft).encode(), _NAME, self.folder)
+        # A part to hold out has to be there too: backtests and other presets need one.
+        config = replace(config, split=replace(config.split, validation=HELD_OUT_SHARE))
         with warnings.catch_warnings():
             # What a fit warns of, it says when it is run.
             warnings.simplefilter("ignore")
