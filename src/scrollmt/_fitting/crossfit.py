@@ -20,7 +20,7 @@ import pandas as pd
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from scrollmt._fitting.batches import Batch, Report
-from scrollmt._fitting.selection import Selection
+from scrollmt._fitting.selection import Selection, best_in_turn
 from scrollmt._fitting.setting import Run, Setting, mean_nll
 from scrollmt._fitting.weighing import weighed
 from scrollmt._numerics.compiling import runs_once
@@ -102,10 +102,5 @@ def _finalists(setting: Setting, runs: Sequence[Run]) -> list[Candidate]:
     # As an array: pandas would take a list for the names of columns.
     owner = np.array([candidates.index(run.candidate) for run in runs])
     means = table.groupby(owner).mean()
-    ranked = [means[question].sort_values().dropna().index for question in means]
-    chosen: list[int] = []
-    for position in range(len(candidates)):
-        for order in ranked:
-            if position < len(order) and order[position] not in chosen:
-                chosen.append(int(order[position]))
-    return [candidates[number] for number in sorted(chosen[: setting.preset.finalists])]
+    chosen = best_in_turn(means, setting.preset.finalists)
+    return [candidates[number] for number in chosen]
