@@ -112,9 +112,9 @@ def test_laws_that_score_alike_stay_equally_weighted_and_a_bad_one_leaves() -> N
 # The fit
 
 
-def test_candidates_race_on_two_folds_and_the_finalists_run_on_all(fitted: Forecaster) -> None:
+def test_candidates_race_on_one_fold_and_the_finalists_run_on_all(fitted: Forecaster) -> None:
     runs = fitted.candidates_.groupby("backbone_l2")["fold"].apply(sorted).to_list()
-    assert sorted(map(len, runs)) == [2, 5, 5]
+    assert sorted(map(len, runs)) == [1, 5, 5]
     finalists = fitted.candidates_.groupby("backbone_l2").filter(lambda own: len(own) == 5)
     own = finalists.groupby("fold")[["value_nll", "event_nll", "band_nll"]].mean()
     assert np.isfinite(own.to_numpy()).all()
@@ -150,6 +150,8 @@ def test_the_out_of_fold_score_is_that_of_the_laws_of_the_other_folds(fitted: Fo
             mine = np.arange(len(members)) % 5 == k
             only.committee_ = dict.fromkeys(TASKS, tuple(members[mine].tolist()))
             only.weights_ = dict.fromkeys(TASKS, tuple((5 * weights[mine]).tolist()))
+            # Without variants and numbers behind classes, every task is answered by its own head.
+            only.answers_ = None
             scores[valid] = only.predict(X[valid])[name].log_prob(Y[name][valid])
         total -= np.nanmean(scores)
     assert fitted.validation_nll_ == pytest.approx(total, rel=1e-4)
@@ -227,7 +229,7 @@ def test_a_linear_model_is_inside_the_family() -> None:
 
 
 def test_an_interrupt_keeps_the_folds_that_are_done() -> None:
-    """Stopped in the second heat: the first fold is there, and only its rows are scored."""
+    """Stopped in the second heat: the first fold is there, and the others as far as they came."""
     X, Y = rows()
     calls = []
 
@@ -256,6 +258,6 @@ def test_an_interrupt_keeps_the_folds_that_are_done() -> None:
     assert found.interrupted
     assert found.out_of_fold is not None
     judged = ~np.isnan(found.out_of_fold["value"])
-    assert len(X) // 5 <= judged.sum() < len(X)
+    assert judged.sum() >= len(X) // 5
     assert found.weights is not None
     assert sum(found.weights["value"]) == pytest.approx(1.0)
