@@ -16,7 +16,7 @@ DEFAULT = "default"
 LEVEL = 0.05
 PAIRED = ["minus default", "p", "is"]
 # Sets that were looked at while the default preset was changed.
-DEVELOPMENT_SETS = ("boston", "concrete", "energy", "wine", "pm25", "ou", "lorenz63")
+DEVELOPMENT_SETS = ("boston", "concrete", "energy", "wine", "yacht", "pm25", "ou", "lorenz63")
 
 
 def page(records: pd.DataFrame, published: Path, versions: list[dict[str, str]]) -> str:

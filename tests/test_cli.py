@@ -52,10 +52,11 @@ def test_demo_prints_a_table_and_draws_a_picture(tmp_path: Path) -> None:
         for line in output.splitlines()
         if re.match(rf"\W*{name}\b", line)
     }
-    ours, oracle, difference, error, half, most = rows["state"]
+    ours, oracle, difference, error, best_gaussian, half, most = rows["state"]
     assert abs(ours - oracle - difference) < 2e-4
     # Trained on 180 windows of a chaotic system, no forecaster comes close to the true law.
     assert difference > 10 * error
+    assert best_gaussian > oracle
     assert half < most
     # Intervals are a matter of values: the other rows leave those cells empty.
     assert len(rows["event"]) == len(rows["regime"]) == 4

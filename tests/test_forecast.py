@@ -14,6 +14,7 @@ from scrollmt import (
     Forecaster,
     Gaussian,
     Ordinal,
+    Real,
     Windowing,
     at_lead,
     calendar,
@@ -360,4 +361,4 @@ def test_lorenz_asks_in_the_same_words() -> None:
     np.testing.assert_array_equal(windows.X, corpus.X)
     for task in corpus.Y:
         np.testing.assert_array_equal(windows.Y[task], corpus.Y[task])
-    assert [type(head) for head in windows.heads.values()] == [Gaussian, Event, Ordinal]
+    assert [type(head) for head in windows.heads.values()] == [Real, Event, Ordinal]

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
-from scipy.special import log_ndtr, ndtri, softmax
+from scipy.special import ndtr, ndtri, softmax
 
 from scrollmt._io.arguments import is_whole, shown
 from scrollmt._numerics import graph
@@ -148,8 +148,10 @@ class Mixture(AbstractHead):
         offsets, noise, gate = self._numbers()
         C = self.components
         z = (mean[:, C:] + gate) / np.sqrt(PROBIT_BASE_SCALE**2 + var[:, C:])
-        taken, left = _stick(C)
-        weights = np.exp(log_ndtr(z) @ taken + log_ndtr(-z) @ left)
+        # The share that a break takes, and what the breaks before it have left.
+        taken = np.pad(ndtr(z), ((0, 0), (0, 1)), constant_values=1.0)
+        left = np.pad(np.cumprod(ndtr(-z), axis=1), ((0, 0), (1, 0)), constant_values=1.0)
+        weights = taken * left
         return GaussianMixtureLaw(mean[:, :C] + offsets, np.sqrt(noise + var[:, :C]), weights)
 
     def _numbers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

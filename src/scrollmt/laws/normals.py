@@ -24,6 +24,8 @@ Column = Float[np.ndarray, " n"]
 # Between neighbouring places where the slope of a density is read, in sds of a component.
 _MODE_STEP = 0.1
 _CHUNK = 4_000_000
+# Below this, differences of distribution functions are taken in logarithms.
+_SMALLEST = 1e-250
 
 
 class Normals(NamedTuple):
@@ -64,14 +66,24 @@ def quantiles(p: float, normals: Normals) -> Column:
 def log_masses(edges: Float[np.ndarray, " E"], normals: Normals) -> Float[np.ndarray, "n E+1"]:
     """Logarithms of the masses between increasing edges, with the two tails outside of them."""
     means, sds, weights = normals
-    ends = np.concatenate([[-np.inf], edges, [np.inf]])
-    with np.errstate(divide="ignore"):
-        shares = np.log(weights)
+    scaled = [(edge - means) / sds for edge in (-np.inf, *edges, np.inf)]
     columns = []
-    for low, high in itertools.pairwise(ends):
-        terms = shares + log_normal_mass((low - means) / sds, (high - means) / sds)
-        columns.append(logsumexp(terms, axis=1))
+    for low, high in itertools.pairwise(scaled):
+        masses = np.sum(weights * normal_mass(low, high), axis=1)
+        with np.errstate(divide="ignore"):
+            column = np.log(masses)
+            # Farther out masses have no digits, or are zero, but their logarithms do not.
+            far = np.flatnonzero(masses < _SMALLEST)
+            terms = np.log(weights[far]) + log_normal_mass(low[far], high[far])
+        column[far] = logsumexp(terms, axis=1)
+        columns.append(column)
     return np.stack(columns, axis=1)
+
+
+def normal_mass(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Phi(high) - Phi(low), elementwise, with its digits in both tails."""
+    flip = low > 0.0
+    return np.asarray(ndtr(np.where(flip, -low, high)) - ndtr(np.where(flip, -high, low)))
 
 
 def log_normal_mass(low: np.ndarray, high: np.ndarray) -> np.ndarray:
