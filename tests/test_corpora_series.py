@@ -9,7 +9,7 @@ import pytest
 
 from scrollmt.corpora import de_price, river, wind
 from scrollmt.corpora.located import FOLDER_VARIABLE
-from scrollmt.heads import Censored, Event, Gaussian, Ordinal
+from scrollmt.heads import Censored, Event, Ordinal, Real
 
 HOURS = 24 * 20
 
@@ -70,7 +70,7 @@ def test_the_price_of_the_next_day_and_what_is_known_of_it(
     np.testing.assert_array_equal(X["load_ahead"], known)
     fuel = raw["TTF_Gas"].reindex(windows.t - pd.Timedelta("24h")).to_numpy()
     np.testing.assert_array_equal(X["gas[t-24]"], fuel)
-    assert [type(head) for head in windows.heads.values()] == [Gaussian, Event, Event, Ordinal]
+    assert [type(head) for head in windows.heads.values()] == [Real, Event, Event, Ordinal]
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     np.testing.assert_array_equal(de_price.load().X, windows.X)
 

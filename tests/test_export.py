@@ -112,6 +112,7 @@ def assembled(
     )
     model.n_features_in_ = 3
     model.weights_, model.moments_, model.calibration_ = None, moments, {}
+    model.answers_ = None
     return model
 
 

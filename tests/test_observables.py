@@ -9,7 +9,7 @@ from scipy import stats
 
 from scrollmt.corpora import lorenz63, ou
 from scrollmt.corpora.base import quartile_classes
-from scrollmt.heads import Event, Gaussian, Ordinal
+from scrollmt.heads import Event, Ordinal, Real
 from scrollmt.laws import GaussianLaw
 from scrollmt.observables import Bands, at_lead, observable_from_dict, over_window
 from scrollmt.transforms import Transform
@@ -146,7 +146,7 @@ def test_an_observable_prints_as_the_sentence_it_means(observable, sentence: str
 
 
 def test_each_observable_knows_its_head() -> None:
-    assert type(at_lead("x").log().head()) is Gaussian
+    assert type(at_lead("x").log().head()) is Real
     assert type((over_window("x").max() > 1).head()) is Event
     for bands, classes in ((at_lead("x").bands([1]), 2), (at_lead("x").quantile_bands(5), 5)):
         head = bands.head()
