@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reo
 # takes a few hundred.
 QUICKLY := JAX_DISABLE_MOST_OPTIMIZATIONS=1 XLA_FLAGS="--xla_cpu_use_fusion_emitters=false \
 	--xla_llvm_disable_expensive_passes=true --xla_backend_optimization_level=1"
-FIRST := $(patsubst %,tests/test_%.py,docs golden zoo arms fuzz extra_heads guide_commands cli \
+FIRST := $(patsubst %,tests/test_%.py,docs golden answers zoo arms fuzz extra_heads guide_commands cli \
 	cluster interop batching report forecast joint fit heads forecaster selection backtests \
 	corpora_lorenz63 fused engines arena laws store)
 REST := $(filter-out $(FIRST),$(wildcard tests/test_*.py))
@@ -24,13 +24,14 @@ CORE := $(patsubst %,tests/test_%.py,forecaster heads beliefs windows scores mod
 	observables splits normal labels architecture)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo quick test browser docs lint format clean
+.PHONY: help install demo quick test test-all browser docs lint format clean
 
 help:
 	@echo "make install create .venv with the package and all that the other targets need"
 	@echo "make demo    draw a corpus, fit the default model, print its scores, draw a picture"
 	@echo "make quick   lint, type check and run the core tests, in a little over a minute"
-	@echo "make test    lint, type check and run all tests; says which it leaves out"
+	@echo "make test    lint, type check and run the tests but for the slow ones"
+	@echo "make test-all lint, type check and run all tests; says which it leaves out"
 	@echo "make browser install Chromium for the tests of pages, where there is none"
 	@echo "make docs    build the documentation into the folder site, strictly"
 	@echo "make lint    ruff and mypy only"
@@ -45,9 +46,14 @@ demo: $(INSTALLED)
 quick: lint
 	$(QUICKLY) $(PYTEST) -m "not (slow or browser or cluster or site)" $(CORE)
 
-# Without a browser its tests are left out, and named at the end; with SCROLLMT_REQUIRE_BROWSER set
-# in the environment they fail.
+# Slow are those that fit for long: every code block of the documents, the golden records, files of
+# all kinds from the config to the report. Without a browser its tests are left out, and named at the
+# end; with SCROLLMT_REQUIRE_BROWSER set in the environment they fail.
 test: lint
+	$(QUICKLY) $(PYTEST) -m "not slow" $(FIRST)
+	$(QUICKLY) $(PYTEST) -m "not slow" $(REST)
+
+test-all: lint
 	$(QUICKLY) $(PYTEST) $(FIRST)
 	$(QUICKLY) $(PYTEST) $(REST)
 

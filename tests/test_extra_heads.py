@@ -300,6 +300,7 @@ def fits() -> dict[str, Forecaster]:
     }
 
 
+@pytest.mark.slow
 def test_each_head_scores_better_than_a_gaussian(fits: dict[str, Forecaster]) -> None:
     """Mean log score on 3000 new windows, by more than four standard errors.
 
@@ -328,6 +329,7 @@ def test_each_head_scores_better_than_a_gaussian(fits: dict[str, Forecaster]) ->
         assert gain.mean() > 4.0 * se, f"{name}: {gain.mean():.4f} +- {se:.4f}"
 
 
+@pytest.mark.slow
 def test_each_head_comes_close_to_the_true_law(fits: dict[str, Forecaster]) -> None:
     """Within 0.06 nats of the truth; parameters, spreads and coverage near those of the world."""
     x, labels, truth = world(3000, 2)
@@ -356,6 +358,7 @@ def test_each_head_comes_close_to_the_true_law(fits: dict[str, Forecaster]) -> N
     assert table.loc["lead"].drop(["rmse", "mae"]).notna().all()
 
 
+@pytest.mark.slow
 def test_a_fit_survives_storage_bit_by_bit(fits: dict[str, Forecaster], tmp_path: Path) -> None:
     x, labels, _ = world(50, 3)
     fits["own"].save(tmp_path / "model")

@@ -25,6 +25,7 @@ def differences(expected: Any, found: Any, tolerance: float, where: str = "") ->
     return [] if same else [f"{where}: {expected} was there, now {found}"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", golden.CASES)
 def test_results_are_those_of_before(case: str) -> None:
     found = json.loads(json.dumps(golden.computed(case)))

@@ -16,7 +16,7 @@ import pytest
 
 from scrollmt.corpora import pm25
 from scrollmt.corpora.located import FOLDER_VARIABLE
-from scrollmt.heads import Event, Gaussian, Ordinal
+from scrollmt.heads import Event, Ordinal, Real
 
 DAYS = 90
 GAPS = {(300, 304), (500, 540), (900, 907), (1300, 1306), (1999, 2000)}
@@ -207,7 +207,7 @@ def test_the_strict_reading_leaves_long_gaps_whole(csv: bytes, tmp_path: Path) -
 
 
 def test_the_questions_read_as_the_papers() -> None:
-    assert [type(asked.head()) for asked in pm25.QUESTIONS.values()] == [Gaussian, Event, Ordinal]
+    assert [type(asked.head()) for asked in pm25.QUESTIONS.values()] == [Real, Event, Ordinal]
     assert str(pm25.QUESTIONS["event"]) == (
         "whether the mean of pm2.5 over (t, t + lead] is above 75 ug/m3"
     )

@@ -160,7 +160,7 @@ def test_references_are_stored(
     pd.testing.assert_frame_equal(back.evaluate(test), model.evaluate(test))
     for name, reference in model.references_.items():
         stored = json.loads(json.dumps(reference.to_dict()))
-        again = Reference.from_dict(stored, model.tasks_[name])
+        again = Reference.from_dict(stored, model.tasks_[name].variants[0])
         np.testing.assert_array_equal(
             again.constant(3).log_prob(1.0), reference.constant(3).log_prob(1.0)
         )
