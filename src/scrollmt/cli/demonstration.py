@@ -66,7 +66,7 @@ def run(folder: Path, *, seed: int = 0, windows: int = 6500) -> Demo:
     nll["state"], error["state"] = nll["state_density"], error["state_density"]
     table = pd.DataFrame({"test NLL": metrics["nll"], "oracle": nll, "MC error": error})
     table = table.loc[list(laws)]
-    table.insert(2, "difference", table["test NLL"] - table["oracle"])
+    table.insert(2, "excess", table["test NLL"] - table["oracle"])
     table["best Gaussian"] = pd.Series({"state": best_gaussian})
     for level in (0.5, 0.9):
         share = float(coverage(state, y["state"], [level])[0])
