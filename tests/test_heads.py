@@ -349,11 +349,12 @@ def test_no_constant_latent_line_scores_better_than_the_best(name: str) -> None:
         y, w = jnp.asarray(labels), jnp.asarray(weight)
         fitted, mean = head.constant(y, w)
 
-        flat, shaped = ravel_pytree((fitted, mean))
+        free, fixed = eqx.partition((fitted, mean), eqx.is_inexact_array)
+        flat, shaped = ravel_pytree(free)
 
         @jax.jit
         def loss(flat: jax.Array) -> jax.Array:
-            moved, at = shaped(flat)
+            moved, at = eqx.combine(shaped(flat), fixed)
             line = jnp.broadcast_to(at, (len(w), *at.shape))
             terms = moved.log_predictive(y, line, jnp.zeros_like(line))
             return -jnp.sum(w * terms) / jnp.sum(w)
@@ -392,13 +393,14 @@ def test_compiled_gradients_of_a_batch_are_those_of_plain_arithmetic(head: Abstr
     if head.takes_bounds:
         y = jnp.stack([y, y], axis=-1)
 
-    def loss(head: AbstractHead, mean: Array, var: Array) -> Array:
+    def loss(given: tuple[AbstractHead, Array, Array]) -> Array:
+        head, mean, var = given
         return jnp.sum(jnp.arange(1.0, count + 1) * head.log_predictive(y, mean, var))
 
-    slopes = jax.grad(loss, argnums=(0, 1, 2))
+    slopes = eqx.filter_grad(loss)
     runs = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), (head, mean, var))
-    compiled = jax.jit(jax.vmap(slopes))(*runs)
+    compiled = eqx.filter_jit(eqx.filter_vmap(slopes))(runs)
     with jax.disable_jit():
-        plain = slopes(head, mean, var)
+        plain = slopes((head, mean, var))
     for found, expected in zip(jax.tree.leaves(compiled), jax.tree.leaves(plain), strict=True):
         np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-4)

@@ -206,3 +206,18 @@ def test_each_head_scores_better_than_a_gaussian() -> None:
     for name, y in truth.items():
         gain = np.clip(own[name].log_prob(y) - plain[name].log_prob(y), -5.0, 5.0)
         assert gain.mean() > 4.0 * gain.std() / math.sqrt(len(gain)), name
+
+
+def test_labels_on_a_grid_are_no_chance_to_be_narrow() -> None:
+    """Whole numbers: the noise of a component is at least that of rounding, trained or not."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 1))
+    y = np.round(2.0 * X[:, 0] + rng.normal(size=400))
+    model = Forecaster({"y": Mixture(3)}, steps=300, verbose=False).fit(X, {"y": y})
+    law = model.predict(X)["y"]
+    normals = law.normals  # type: ignore[attr-defined]
+    assert normals.sds.min() > 0.999 / np.sqrt(12.0)
+    # A density can gain no more than the narrowest normal on the grid against an even one.
+    assert law.log_prob(y).mean() < np.log(np.sqrt(12.0 / (2.0 * np.pi)))
+    fine = Mixture(3).started(jnp.asarray(rng.normal(size=400)), jnp.ones(400))
+    assert int(fine.floor) == 1_000

@@ -18,10 +18,11 @@ from __future__ import annotations
 from typing import Self
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 from scipy.special import ndtr, ndtri, softmax
 
 from scrollmt._io.arguments import is_whole, shown
@@ -46,13 +47,16 @@ class Mixture(AbstractHead):
     r"""A value with any shape of law: several modes, skew, tails. A mixture of Gaussian components.
 
     The weights of the `components` depend on the inputs, as their means do. Learned besides are
-    the offsets $\mu_j$, the noise sds $\sigma_j$ (of at least a thousandth of the labels' sd) and
-    the offsets $b_j$ of the gate. A fit with fewer labels than `fewest_labels` warns.
+    the offsets $\mu_j$, the noise sds $\sigma_j$ and the offsets $b_j$ of the gate. A noise sd is at
+    least a thousandth of the labels' sd, and at least that of rounding where labels are rounded. A
+    fit with fewer labels than `fewest_labels` warns.
     """
 
     offsets: Float[Array, " C"]
     log_sigma: Float[Array, " C"]
     gate_offsets: Float[Array, " G"]
+    # The least noise sd in millionths; a whole number, so that it is not trained.
+    floor: Int[Array, ""]
 
     def __init__(self, components: int = 5):
         if not is_whole(components) or components < 2:
@@ -68,6 +72,7 @@ class Mixture(AbstractHead):
         # Equal shares: the first takes 1/C, the next 1/(C-1) of what is left, and so on.
         shares = 1.0 / np.arange(components, 1, -1)
         self.gate_offsets = jnp.asarray(PROBIT_BASE_SCALE * ndtri(shares), dtype=float)
+        self.floor = _millionths(SIGMA_FLOOR)
 
     @property
     def components(self) -> int:
@@ -117,9 +122,12 @@ class Mixture(AbstractHead):
         gate = PROBIT_BASE_SCALE * ndtri(shares / left)[:-1]
         values = means, 0.5 * np.log(variances), gate
         started: Self = eqx.tree_at(
-            lambda h: (h.offsets, h.log_sigma, h.gate_offsets),
+            lambda h: (h.offsets, h.log_sigma, h.gate_offsets, h.floor),
             self,
-            tuple(jnp.asarray(a, self.offsets.dtype) for a in values),
+            (
+                *(jnp.asarray(a, self.offsets.dtype) for a in values),
+                _millionths(max(SIGMA_FLOOR, _rounding_sd(seen))),
+            ),
         )
         return started
 
@@ -137,7 +145,8 @@ class Mixture(AbstractHead):
         self, y: Float[Array, "*N"], mean: Float[Array, "*N L"], var: Float[Array, "*N L"]
     ) -> Float[Array, "*N"]:
         lines = slice(None, self.components)
-        total = jnp.exp(2.0 * self.log_sigma) + SIGMA_FLOOR**2 + var[..., lines]
+        floor = 1e-6 * self.floor
+        total = jnp.exp(2.0 * self.log_sigma) + floor * floor + var[..., lines]
         residual = y[..., None] - mean[..., lines] - self.offsets
         log_density = -LOG_SQRT_2PI - 0.5 * jnp.log(total) - 0.5 * residual * residual / total
         scores: Array = logsumexp(self.log_weights(mean, var) + log_density, axis=-1)
@@ -158,7 +167,7 @@ class Mixture(AbstractHead):
         """Offsets, noise variances and offsets of the gate in float64."""
         given = (self.offsets, self.log_sigma, self.gate_offsets)
         offsets, log_sigma, gate = (np.asarray(a, np.float64) for a in given)
-        return offsets, np.exp(2.0 * log_sigma) + SIGMA_FLOOR**2, gate
+        return offsets, np.exp(2.0 * log_sigma) + (1e-6 * np.float64(self.floor)) ** 2, gate
 
     def onnx_outputs(self, mean: Value, var: Value, offset: float, scale: float) -> ExportedMixture:
         C = self.components
@@ -180,6 +189,22 @@ class Mixture(AbstractHead):
 
     def __repr__(self) -> str:
         return f"Mixture({self.components})"
+
+
+def _millionths(sd: float) -> Int[Array, ""]:
+    # On the device as it is, without a program that makes it.
+    whole: Array = jax.device_put(np.asarray(round(1e6 * sd), np.int32))
+    return whole
+
+
+def _rounding_sd(labels: Float[np.ndarray, " N"]) -> float:
+    """The sd of an error of rounding to the labels' grid; zero where no label occurs twice.
+
+    Between whole numbers a density has nothing to say. Without this, components as narrow as
+    allowed would stand on them, and the score would say how narrow that is.
+    """
+    known = np.unique(labels)
+    return 0.0 if len(known) == len(labels) else float(np.diff(known).min()) / np.sqrt(12.0)
 
 
 def _stick(components: int) -> tuple[np.ndarray, np.ndarray]:
