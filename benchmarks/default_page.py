@@ -53,7 +53,9 @@ def _introduction() -> str:
         "validation part, and is trained again on both with what was chosen. The default preset "
         "gets both parts as one and chooses by itself. Nothing is chosen on test rows. Sets that "
         f"were looked at while the default was developed: {', '.join(DEVELOPMENT_SETS)}. Loaders "
-        "and questions are in `scrollmt.corpora`; peers and their settings in `benchmarks/peers`."
+        "and questions are in `scrollmt.corpora`; peers and their settings in `benchmarks/peers`. "
+        "Not all splits and peers have been run yet: a cell says so where it has fewer splits than "
+        "its line, and one split has no standard error. Seconds were measured beside other work."
     )
     command = "python benchmarks/default.py write"
     return (
@@ -83,6 +85,8 @@ def over_splits(records: pd.DataFrame) -> pd.DataFrame:
         for method in order_of(records):
             scored = one.loc[one["method"] == method, "nll"]
             line[method] = shown(*mean_and_error(scored)) if len(scored) else ""
+            if 0 < len(scored) < line["splits"]:
+                line[method] += f" ({len(scored)} of {line['splits']})"
         lines.append(line)
     return pd.DataFrame(lines)
 

@@ -47,9 +47,9 @@ class Mixture(AbstractHead):
     r"""A value with any shape of law: several modes, skew, tails. A mixture of Gaussian components.
 
     The weights of the `components` depend on the inputs, as their means do. Learned besides are
-    the offsets $\mu_j$, the noise sds $\sigma_j$ and the offsets $b_j$ of the gate. A noise sd is at
-    least a thousandth of the labels' sd, and at least that of rounding where labels are rounded. A
-    fit with fewer labels than `fewest_labels` warns.
+    the offsets $\mu_j$, the noise sds $\sigma_j$ and the offsets $b_j$ of the gate. A noise sd is
+    at least a thousandth of the labels' sd, and at least that of rounding where labels are rounded.
+    A fit with fewer labels than `fewest_labels` warns.
     """
 
     offsets: Float[Array, " C"]
