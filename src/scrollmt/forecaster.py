@@ -49,8 +49,8 @@ class Forecaster(AbstractEstimator):
     Parameters
     ----------
     tasks : mapping of name to head
-        What is asked: `Gaussian()` for a value, `Event()` for a yes/no, `Ordinal(R)` for one
-        of R ordered bands.
+        What is asked: `Real()` or `Gaussian()` for a value, `Event()` for a yes/no, `Ordinal(R)`
+        for one of R ordered bands; `Event(of=...)` and `Ordinal(of=...)` for those of a number.
     preset : "default", "quick", "paper" or a `Preset`
         How it is fitted. "quick" tries less, for first looks; "paper" is the published protocol,
         for reproduction.
