@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -47,10 +47,10 @@ class Trial:
     def text(self, draft: Draft) -> str:
         return drafts.text(self.data, draft)
 
-    def prepared(self, draft: Draft) -> tuple[Prepared, Ready]:
+    def prepared(self, draft: Draft, **split: Any) -> tuple[Prepared, Ready]:
+        """The config's parts, ready to train; `split` has other settings of its split."""
         config = parse_config(self.text(draft).encode(), _NAME, self.folder)
-        # A part to hold out has to be there too: backtests and other presets need one.
-        config = replace(config, split=replace(config.split, validation=HELD_OUT_SHARE))
+        config = replace(config, split=replace(config.split, **split))
         with warnings.catch_warnings():
             # What a fit warns of, it says when it is run.
             warnings.simplefilter("ignore")
@@ -60,7 +60,9 @@ class Trial:
     def complaint(self, draft: Draft, sizes: Sizes = SIZES[-1]) -> str | None:
         """Why a config cannot be fitted, or has parts that are too small."""
         try:
-            prepared, ready = self.prepared(draft)
+            self.prepared(draft)
+            # A part to hold out has to be there too: backtests and other presets need one.
+            prepared, ready = self.prepared(draft, validation=HELD_OUT_SHARE)
         except ValueError as error:
             return str(error).removeprefix(f"{_NAME}: ").removeprefix("[split]: ")
         test = 0 if prepared.test is None else prepared.test.size
@@ -83,7 +85,7 @@ def long_enough(
             tried = replace(draft, history=history, lead=lead, test=0.2 if sizes.test else 0.0)
             why_not = check.complaint(tried, sizes)
             if why_not is None:
-                return tried, check.prepared(tried)[0]
+                return tried, check.prepared(tried, validation=HELD_OUT_SHARE)[0]
     raise Problem(
         f"{name}: no question about {draft.asked!r} can be learned from {len(check.rows)} rows: "
         f"{why_not}"
