@@ -13,7 +13,7 @@ import pytest
 from helpers import unguarded
 from scrollmt._data.cutting import tasks_of
 from scrollmt._data.series import fill_gaps, read_series
-from scrollmt.heads import Event, Gaussian, Ordinal
+from scrollmt.heads import Event, Ordinal, Real
 from scrollmt.inputs import Input, calendar, current, lags, one_hot
 from scrollmt.observables import Bands, Observable, at_lead, over_window
 from scrollmt.windows import Recipe, Windowing, Windows
@@ -81,7 +81,7 @@ def test_every_cell_is_the_one_that_it_is_named_after() -> None:
 def test_heads_tasks_and_sentences() -> None:
     windows = cut(table())
     kinds = {task: type(head) for task, head in windows.heads.items()}
-    assert kinds == {"state": Gaussian, "event": Event, "band": Ordinal}
+    assert kinds == {"state": Real, "event": Event, "band": Ordinal}
     assert windows.sentences["event"] == "whether the mean of x over (t, t + 4 h] is above 1.5"
     assert "dropped 0 windows" in repr(windows)
     assert windows.sentences["state"] in repr(windows)
