@@ -38,7 +38,12 @@ def cross_fit(setting: Setting, key: PRNGKeyArray, report: Report | None) -> Sel
     races = len(candidates) > setting.preset.finalists and count > RACE_FOLDS
     runs: list[Run] = []
     interrupted = False
-    heats = [range(min(RACE_FOLDS, count)), range(RACE_FOLDS, count)] if races else [range(count)]
+    heats = [range(count)]
+    if races:
+        # As many runs in each heat as in the first, so that one program serves them all.
+        folds = max(1, len(candidates) * RACE_FOLDS // setting.preset.finalists)
+        rest = range(RACE_FOLDS, count)
+        heats = [range(RACE_FOLDS), *(rest[at : at + folds] for at in range(0, len(rest), folds))]
     try:
         for heat in heats:
             for batch in setting.batches(candidates, heat, key):
@@ -49,7 +54,8 @@ def cross_fit(setting: Setting, key: PRNGKeyArray, report: Report | None) -> Sel
                     break
             if interrupted:
                 break
-            candidates = _finalists(setting, runs)
+            if races and heat is heats[0]:
+                candidates = _finalists(setting, runs)
     except KeyboardInterrupt:
         if not runs:
             raise
