@@ -322,6 +322,7 @@ def test_evaluation_takes_the_number_or_the_label(fitted: Forecaster) -> None:
         ({"alarm": np.zeros(ROWS)}, "task 'alarm' is 0 at row .*where 'value' is"),
         ({"level": None}, "task 'band' is asked of 'level'"),
         ({"level": np.zeros((ROWS, 2))}, "column 'level' has shape"),
+        ({"level": np.full(ROWS, np.inf)}, "column 'level' is infinite at row 0"),
         ({"other": np.zeros(ROWS)}, "unknown \\['other'\\]"),
     ],
 )
@@ -330,6 +331,11 @@ def test_bad_targets_are_named(change: dict[str, Any], words: str) -> None:
     given = {name: y for name, y in {**Y, **change}.items() if y is not None}
     with pytest.raises(ValueError, match=words):
         Forecaster(TASKS, steps=15).fit(X, given)
+
+
+def test_a_question_is_not_asked_of_itself() -> None:
+    with pytest.raises(ValueError, match="asked of itself"):
+        Forecaster({"level": Event(of="level", above=0.0)}).fit(*rows_of("level"))
 
 
 # Windows

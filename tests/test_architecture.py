@@ -83,7 +83,7 @@ ROOMS = [
     "_data.streaming",
     "_io.store",
     "_fitting.members",
-    "_fitting.setting",
+    "_fitting.fold_runs",
     "_fitting.weighing",
     "_fitting.crossfit",
     "testing",

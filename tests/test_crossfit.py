@@ -12,7 +12,7 @@ from scipy.special import log_softmax, logsumexp
 from scrollmt import Event, Forecaster, Gaussian, Ordinal, load
 from scrollmt._data import holdout
 from scrollmt._fitting import crossfit, stacking
-from scrollmt._fitting.setting import Setting
+from scrollmt._fitting.fold_runs import Setting
 from scrollmt.presets import DEFAULT, Preset
 from scrollmt.splits import block_folds, k_folds
 

@@ -101,7 +101,7 @@ def planned(
                 answers[name].append(Answer(inner))
     for of, (task, values) in numbers.items():
         seen = ~np.isnan(values)
-        if np.ptp(values[seen]) > 0.0 if seen.any() else False:
+        if seen.any() and np.ptp(values[seen]) > 0.0:
             add(of, Mixture(), task, values, seen)
     for name, (of, cut) in sources.items():
         kind = heads[name].cut_into

@@ -81,7 +81,13 @@ def _number(values: Any, name: str, rows: int, what: str) -> np.ndarray:
             f"{what}: column {name!r} has shape {array.shape}, but X has {rows} rows, so "
             f"({rows},) is expected"
         )
-    return real_labels(array, rows, f"{what}: column {name!r}")
+    numbers = real_labels(array, rows, f"{what}: column {name!r}")
+    if np.isinf(numbers).any():
+        row = int(np.flatnonzero(np.isinf(numbers))[0])
+        raise ValueError(
+            f"{what}: column {name!r} is infinite at row {row}; use NaN for a missing number"
+        )
+    return numbers
 
 
 def of_table(

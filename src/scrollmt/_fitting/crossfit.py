@@ -20,8 +20,8 @@ import pandas as pd
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from scrollmt._fitting.batches import Batch, Report
+from scrollmt._fitting.fold_runs import Run, Setting, mean_nll
 from scrollmt._fitting.selection import Selection, best_in_turn
-from scrollmt._fitting.setting import Run, Setting, mean_nll
 from scrollmt._fitting.weighing import weighed
 from scrollmt._numerics.compiling import runs_once
 from scrollmt.model import Model

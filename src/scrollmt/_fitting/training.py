@@ -16,9 +16,9 @@ import numpy as np
 from scrollmt._data import holdout
 from scrollmt._fitting import crossfit, large, selection
 from scrollmt._fitting.batches import Factory
+from scrollmt._fitting.fold_runs import Setting
 from scrollmt._fitting.progress import ProgressLine
 from scrollmt._fitting.selection import Selection
-from scrollmt._fitting.setting import Setting
 from scrollmt._io import settings
 from scrollmt.couplings import read_groups
 from scrollmt.heads import AbstractHead

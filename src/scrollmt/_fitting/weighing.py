@@ -19,8 +19,8 @@ from scipy.special import logsumexp
 
 from scrollmt._data.answers import Answer
 from scrollmt._fitting import members
+from scrollmt._fitting.fold_runs import Run, Setting, mean_nll, question_weight
 from scrollmt._fitting.selection import LAST, Selection
-from scrollmt._fitting.setting import Run, Setting, mean_nll, question_weight
 from scrollmt._fitting.stacking import stacked
 from scrollmt.laws import Law
 from scrollmt.model import Model

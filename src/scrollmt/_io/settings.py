@@ -31,6 +31,11 @@ def read_heads(tasks: Any, belief: Any) -> dict[str, AbstractHead]:
             raise ValueError(
                 f"task {name!r}: expected a text name and a head such as Gaussian(), got {head!r}"
             )
+        if head.asked_of is not None and head.asked_of.of == name:
+            raise ValueError(
+                f"task {name!r}: {head!r} is asked of itself; give the task another name than its "
+                "number"
+            )
     read_beliefs(belief, tasks)
     return dict(tasks)
 
