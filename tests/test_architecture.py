@@ -93,6 +93,7 @@ ROOMS = [
     "_fitting.training",
     "_scoring.recalibration",
     "_scoring.judging",
+    "online",
     "forecaster",
     "export",
     "backtests",

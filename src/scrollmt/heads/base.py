@@ -154,6 +154,15 @@ class AbstractHead(eqx.Module):
         """Half the Fisher information of a label about the mean; None without a closed form."""
         return None
 
+    @property
+    def line_noise(self) -> Float[Array, "*L"] | None:
+        """The variance that the head adds to that of each line; None where it adds none.
+
+        Where it does, `log_predictive` and `law` depend on the variance through the sum alone, so
+        that a variance above minus the noise is one that they take.
+        """
+        return None
+
     def law(self, mean: np.ndarray, var: np.ndarray) -> Law:
         """The plate predictives as the law a user reads."""
         return HeadLaw(self, mean, var)

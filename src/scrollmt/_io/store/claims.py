@@ -49,6 +49,7 @@ RESULTS: dict[str, Any] = {
     "feature_names": Names | None,
     "validation_nll": float | None,
     "stop_reason": str,
+    "online": dict[str, Any] | None,
 }
 
 
