@@ -39,6 +39,7 @@ from scrollmt.heads import AbstractHead
 from scrollmt.laws.joint import Laws
 from scrollmt.model import Backbone
 from scrollmt.presets import Preset, get_preset
+from scrollmt.routing import read_routing
 from scrollmt.windows import Recipe, Windows
 from scrollmt.windows.answers import Forecast
 
@@ -60,6 +61,8 @@ class Forecaster(AbstractEstimator):
         those of a preset grow with the number of windows.
     belief : "diag", "low-rank", "full", "none", a belief class, or a mapping of these by task
         The covariance of each task's last-layer weights; `LowRank.of(rank=8)` gives an option.
+    routing : "free", "closed", "binding-map", "laplace", "elbo" or "ppgpr"
+        How beliefs come about: trained on the log score, or one of the comparators in `ROUTINGS`.
     joint : names of Gaussian tasks, several groups of names, or None
         Tasks whose labels may have correlated noise: the correlation is learned along with
         everything else, and `predict(X).joint(names)` knows of it. Every task keeps its own law.
@@ -155,6 +158,7 @@ class Forecaster(AbstractEstimator):
         steps: int | None = None,
         patience: int | None = None,
         belief: Choices = "diag",
+        routing: str = "free",
         joint: Any = None,
         backbone: str | Backbone | Factory = "select",
         optimizer: Any = "adam",
@@ -172,6 +176,7 @@ class Forecaster(AbstractEstimator):
         self.steps = steps
         self.patience = patience
         self.belief = belief
+        self.routing = routing
         self.joint = joint
         self.backbone = backbone
         self.optimizer = optimizer
@@ -215,6 +220,7 @@ class Forecaster(AbstractEstimator):
             "scale_targets": preset.scale_targets,
             "columns": columns_of(self.backbone),
             "further_heads": preset.further_heads,
+            "one_line": read_routing(self.routing).one_line,
             "usual": preset.validation_for,
         }
         with sources.opened(X, Y, sample_weight, heads) as source:
@@ -226,7 +232,7 @@ class Forecaster(AbstractEstimator):
     def _settle(self, ready: holdout.Ready, chosen: Selection) -> Forecaster:
         """Take over what was learned."""
         history = chosen.history.astype({c: float for c in chosen.history if c != "step"})
-        self.tasks_ = self._heads()
+        self.tasks_ = settings.read_heads(self.tasks, self.belief)
         self.members_ = chosen.members
         self.committee_ = chosen.committee
         self.weights_ = chosen.weights
@@ -354,9 +360,6 @@ class Forecaster(AbstractEstimator):
     def _check_fitted(self) -> None:
         if not self.__sklearn_is_fitted__():
             raise NotFittedError("this Forecaster is not fitted yet; call fit(X, Y) first")
-
-    def _heads(self) -> dict[str, AbstractHead]:
-        return settings.read_heads(self.tasks, self.belief)
 
     def _seeds(self) -> list[int]:
         return settings.read_seeds(self.seed, self.ensemble, self.seeds)
