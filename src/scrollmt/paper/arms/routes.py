@@ -1,7 +1,7 @@
 """Beliefs trained with a KL: the heads, features and prior of `scroll-diag` and `scroll-full`.
 
-`elbo-*` minimise minus the evidence lower bound, as a variational last layer does; `ppgpr-*` keep the
-log score and take the KL in the place of the overlap. The paper has neither.
+`elbo-*` minimise minus the evidence lower bound, as a variational last layer does; `ppgpr-*` keep
+the log score and take the KL in the place of the overlap. The paper has neither.
 """
 
 from __future__ import annotations
