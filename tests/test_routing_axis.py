@@ -338,6 +338,7 @@ def test_several_gaussian_tasks_are_bound_at_once() -> None:
     for name, one in zip("ab", alone, strict=True):
         np.testing.assert_allclose(settled[name].belief.cov(), one.cov(), rtol=1e-10)
     psi = two.features(both.x)
+    heads: dict[str, Any] = {name: task.head for name, task in two.tasks.items()}
     evidence = [
         float(
             log_evidence(
@@ -345,7 +346,7 @@ def test_several_gaussian_tasks_are_bound_at_once() -> None:
                 labels[n],
                 both.weight[n],
                 two.tasks[n].prior_precision,
-                two.tasks[n].head.sigma_obs,
+                heads[n].sigma_obs,
             )
         )
         for n in "ab"
@@ -377,7 +378,8 @@ GIVEN = {name: np.array(PEERS[name]) for name in ("psi", "y", "labels", "mu", "f
 def test_the_bound_and_its_gradient_are_those_of_vbll(kind: str) -> None:
     assert (PEERS["alpha"], PEERS["sigma"]) == (ALPHA, SIGMA)
     factor = GIVEN["factor"] if kind == "dense" else np.diag(np.diag(GIVEN["factor"]))
-    belief = Full(*map(real, (GIVEN["mu"], np.log(np.diag(factor)), factor)), 0.0)
+    parts: list[Any] = [*map(real, (GIVEN["mu"], np.log(np.diag(factor)), factor)), 0.0]
+    belief = Full(*parts)
     data = as_one(GIVEN["psi"], GIVEN["y"], np.ones(len(GIVEN["y"])))
     model = on_features(belief)
     loss, slope = jit(eqx.filter_value_and_grad(lambda m: elbo(m, data)["value"]))(model)

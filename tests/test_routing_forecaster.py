@@ -20,6 +20,9 @@ from scrollmt.splits import k_folds
 from small import STATE, TASKS, assert_same, numbers, tiny, windows
 from test_large import preset as many_rows
 
+# Every fit is a program of its own.
+pytestmark = pytest.mark.slow
+
 X, WHOLE = windows()
 NEW, LATER = windows(20, seed=1)
 # Some labels are missing, others for each task.
@@ -151,7 +154,8 @@ def test_a_fold_without_labels_of_a_task_leaves_the_choice_to_the_training_rows(
         model = tiny({**STATE, "event": Event()}, routing="laplace", validation=2).fit(
             X, {"state": Y["state"], "event": few}
         )
-    assert np.isfinite(model.predict(NEW)["event"].prob).all()
+    law: Any = model.predict(NEW)["event"]
+    assert np.isfinite(law.prob).all()
 
 
 # Together with the rest of the estimator
@@ -159,21 +163,21 @@ def test_a_fold_without_labels_of_a_task_leaves_the_choice_to_the_training_rows(
 
 def test_laws_are_in_the_units_of_the_user() -> None:
     setting: dict[str, Any] = {"preset": "quick", "steps": 40, "routing": "laplace"}
-    one, other = (
+    laws: list[Any] = [
         Forecaster(STATE, **setting).fit(X, {"state": scale * Y["state"] + 5.0}).predict(NEW)
         for scale in (1.0, 1000.0)
-    )
-    np.testing.assert_allclose(other["state"].sd, 1000.0 * one["state"].sd, rtol=1e-2)
-    np.testing.assert_allclose(
-        other["state"].mean - 5.0, 1000.0 * (one["state"].mean - 5.0), rtol=1e-2, atol=5.0
-    )
+    ]
+    one, other = (each["state"] for each in laws)
+    np.testing.assert_allclose(other.sd, 1000.0 * one.sd, rtol=1e-2)
+    np.testing.assert_allclose(other.mean - 5.0, 1000.0 * (one.mean - 5.0), rtol=1e-2, atol=5.0)
 
 
 def test_recalibration_and_ensembles_take_any_routing() -> None:
     model = tiny(routing="elbo", ensemble=2, calibrate="isotonic").fit(X, WHOLE)
     assert set(model.calibration_) <= set(TASKS)
     assert len({m for own in model.committee_.values() for m in own}) == 2
-    low, high = model.predict(NEW)["state"].interval(0.9)
+    law: Any = model.predict(NEW)["state"]
+    low, high = law.interval(0.9)
     assert (low < high).all()
 
 
