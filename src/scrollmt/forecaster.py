@@ -40,6 +40,7 @@ from scrollmt.model import Backbone
 from scrollmt.online import state, stored
 from scrollmt.online.estimator import AbstractLearner
 from scrollmt.presets import Preset, get_preset
+from scrollmt.routing import read_routing
 from scrollmt.windows import Recipe, Windows
 from scrollmt.windows.answers import Forecast
 
@@ -61,6 +62,8 @@ class Forecaster(AbstractLearner):
         those of a preset grow with the number of windows.
     belief : "diag", "low-rank", "full", "none", a belief class, or a mapping of these by task
         The covariance of each task's last-layer weights; `LowRank.of(rank=8)` gives an option.
+    routing : "free", "closed", "binding-map", "laplace", "elbo" or "ppgpr"
+        How beliefs come about: trained on the log score, or one of the comparators in `ROUTINGS`.
     joint : names of Gaussian tasks, several groups of names, or None
         Tasks whose labels may have correlated noise: the correlation is learned along with
         everything else, and `predict(X).joint(names)` knows of it. Every task keeps its own law.
@@ -153,6 +156,7 @@ class Forecaster(AbstractLearner):
         steps: int | None = None,
         patience: int | None = None,
         belief: Choices = "diag",
+        routing: str = "free",
         joint: Any = None,
         backbone: str | Backbone | Factory = "select",
         optimizer: Any = "adam",
@@ -170,6 +174,7 @@ class Forecaster(AbstractLearner):
         self.steps = steps
         self.patience = patience
         self.belief = belief
+        self.routing = routing
         self.joint = joint
         self.backbone = backbone
         self.optimizer = optimizer
@@ -213,6 +218,7 @@ class Forecaster(AbstractLearner):
             "scale_targets": preset.scale_targets,
             "columns": columns_of(self.backbone),
             "further_heads": preset.further_heads,
+            "one_line": read_routing(self.routing).one_line,
             "usual": preset.validation_for,
         }
         with sources.opened(X, Y, sample_weight, heads) as source:

@@ -65,6 +65,11 @@ class Gaussian(AbstractHead):
         residual = y - mean
         return -LOG_SQRT_2PI - 0.5 * jnp.log(total) - 0.5 * residual * residual / total
 
+    def expected_log_lik(self, y: Array, mean: Array, var: Array) -> Array:
+        residual = y - mean
+        misfit = (residual * residual + var) * jnp.exp(-2.0 * self.log_sigma_obs)
+        return -LOG_SQRT_2PI - self.log_sigma_obs - 0.5 * misfit
+
     def law(self, mean: np.ndarray, var: np.ndarray) -> GaussianLaw:
         noise = np.exp(2.0 * np.float64(self.log_sigma_obs))
         total = noise + np.asarray(var, np.float64)

@@ -24,6 +24,7 @@ Names = list[str]
 SETTINGS: dict[str, Any] = {
     "task_order": Names,
     "belief": str | dict,
+    "routing": str | None,
     "joint": Names | list[Names] | None,
     "backbone": str | None,
     "optimizer": str | None,

@@ -57,6 +57,7 @@ def save_estimator(
                 **({} if fitted.steps is None else {"steps": fitted.steps}),
                 **({} if fitted.patience is None else {"patience": fitted.patience}),
                 "belief": beliefs.choices_to_json(fitted.belief),
+                **({} if fitted.routing == "free" else {"routing": fitted.routing}),
                 **({} if fitted.joint is None else {"joint": fitted.joint}),
                 "backbone": fitted.backbone if isinstance(fitted.backbone, str) else None,
                 # Only where there is one of the user's own, which is code and not stored.
@@ -116,6 +117,7 @@ def load_estimator(
             steps=given.get("steps"),
             patience=given.get("patience"),
             belief=beliefs.choices_from_json(given["belief"], classes),
+            routing=given.get("routing", "free"),
             joint=given.get("joint"),
             backbone=given["backbone"] if backbone is None else backbone,
             optimizer=given.get("optimizer", "adam"),
