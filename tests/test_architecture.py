@@ -45,6 +45,7 @@ ROOMS = [
     "objective",
     "routing",
     "_fitting.vectors",
+    "combining",
     "_fitting.step",
     "_fitting.memory",
     "_fitting.outcome",
