@@ -9,6 +9,7 @@ arena computes every metric from laws, for all arms alike.
 from __future__ import annotations
 
 import abc
+import dataclasses
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from scrollmt.backbone import PAPER_BACKBONES
+from scrollmt.combining import Combine
 from scrollmt.fit import Hyper, Objective, Score
 from scrollmt.heads import AbstractHead, Event, Gaussian, Ordinal
 from scrollmt.model import AbstractModel, Model
@@ -93,6 +95,7 @@ class Arm(AbstractArm):
       the place of `heads`, however many there are.
     - `objective`, `score`: what is minimised, and what stops a run and keeps its best step.
       Settings reach the objective as `hyper`.
+    - `combine`: a rule for the gradients of an objective that returns one loss per task.
     - `start(model, train, setting)`: one run's model before training.
     - `trainable(models)`: which leaves move, as `fit` takes it; all by default.
     - `finish(models, train, valid)`: the fitted batch as the models whose laws are scored.
@@ -106,6 +109,7 @@ class Arm(AbstractArm):
     trainable: Callable[[Any], Any] | None = None
     finish: Finish = as_fitted
     any_tasks: bool = False
+    combine: Combine | None = None
 
     def heads_on(self, tasks: Heads) -> Heads:
         if self.any_tasks:
@@ -120,7 +124,9 @@ class Arm(AbstractArm):
 
     def describe(self, tasks: Heads | None = None) -> dict[str, Any]:
         heads = self.heads() if tasks is None else self.heads_on(tasks)
-        return {
+        # Without a rule there is no entry: records of such arms stay those of their jobs.
+        rule = {} if self.combine is None else {"combine": name_of(self.combine)}
+        return rule | {
             "heads": describe_heads(heads),
             "belief": self.belief,
             "objective": name_of(self.objective),
@@ -133,8 +139,9 @@ class Arm(AbstractArm):
         }
 
     def modules(self) -> set[str]:
-        parts = (self.heads, self.objective, self.score, self.start, self.trainable, self.finish)
-        return {module_of(part) for part in parts if part is not None}
+        parts = (self.heads, self.objective, self.score, self.start, self.finish)
+        maybe = (self.trainable, self.combine)
+        return {module_of(part) for part in (*parts, *maybe) if part is not None}
 
 
 def describe_heads(heads: Heads) -> dict[str, Any]:
@@ -151,15 +158,21 @@ def _values_of(head: AbstractHead) -> list[Any]:
 
 
 def name_of(part: Any) -> str:
-    """A function by its name; a partial application with what it applies, and to which values."""
+    """A function by its name; a partial application with what it applies, and to which values.
+
+    A rule, which is no function, goes by the name of its class and the values of its fields.
+    """
     inner = getattr(part, "func", part)
+    values: list[tuple[str | None, Any]] = [(None, v) for v in getattr(part, "args", ())]
+    values += sorted(getattr(part, "keywords", {}).items())
+    if dataclasses.is_dataclass(part) and not callable(part):
+        inner = type(part)
+        values = [(f.name, getattr(part, f.name)) for f in dataclasses.fields(part)]
     if not hasattr(inner, "__qualname__"):
         raise ValueError(
             f"{part!r:.80} has no name that would tell it from others of its kind; pass a function "
-            "or a functools.partial of one"
+            "or a functools.partial of one, and a rule as a dataclass"
         )
-    values = [(None, v) for v in getattr(part, "args", ())]
-    values += sorted(getattr(part, "keywords", {}).items())
     shown = [
         ("" if key is None else f"{key}=") + (name_of(v) if callable(v) else str(v))
         for key, v in values
