@@ -106,6 +106,7 @@ ROOMS = [
     "paper.arena",
     "paper.tables",
     "paper.studies",
+    "paper.beyond",
     "cli.demonstration",
     "cli",
     "_moved",

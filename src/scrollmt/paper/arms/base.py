@@ -13,6 +13,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import metadata
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -64,6 +65,7 @@ class AbstractArm(abc.ABC):
     - `select`: the column of the records that chooses among settings and backbones.
     - `runs_of`: the arm whose runs this one only selects from: it has none of its own.
     - `backbones`: the names that its jobs may give as backbone.
+    - `packages`: distributions that it needs beside those of scrollmt itself.
     """
 
     name: str
@@ -73,6 +75,15 @@ class AbstractArm(abc.ABC):
     select: str = field(default="valid_nats", kw_only=True)
     runs_of: str | None = field(default=None, kw_only=True)
     backbones: tuple[str, ...] = field(default=PAPER_BACKBONES, kw_only=True)
+    packages: tuple[str, ...] = field(default=(), kw_only=True)
+
+    def missing_packages(self) -> list[str]:
+        """Those of its packages that are not installed; nothing is imported."""
+        return [package for package in self.packages if not _installed(package)]
+
+    def setting_texts(self) -> list[str]:
+        """Its settings as the records have them."""
+        return [json.dumps(dict(setting), sort_keys=True) for setting in self.settings]
 
     @abc.abstractmethod
     def heads_on(self, tasks: Heads) -> Heads:
@@ -142,6 +153,14 @@ class Arm(AbstractArm):
         parts = (self.heads, self.objective, self.score, self.start, self.finish)
         maybe = (self.trainable, self.combine)
         return {module_of(part) for part in (*parts, *maybe) if part is not None}
+
+
+def _installed(package: str) -> bool:
+    try:
+        metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def describe_heads(heads: Heads) -> dict[str, Any]:
