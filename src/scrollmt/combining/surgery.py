@@ -79,7 +79,7 @@ class UPGrad(AbstractSurgery):
     r"""Quinton and Rey 2024: every gradient is projected onto the cone that harms no task.
 
     $\sum_i \arg\min_{d} |d - g_i|^2$ subject to $d^\top g_k \ge 0$ for all $k$. The dual is
-    $\min_{v \ge e_i} v^\top G G^\top v$ with $d = G^\top v$, solved exactly.
+    $\min_{v \ge e_i} v^\top G G^\top v$ with $d = G^\top v$, solved exactly for up to 8 tasks.
     """
 
     def from_products(self, gram: Float[Array, "K K"], key: Key[Array, ""]) -> Float[Array, " K"]:
@@ -113,9 +113,9 @@ def _above(
 class MGDA(AbstractSurgery):
     r"""Désidéri 2012: the shortest convex combination of the gradients, times the number of tasks.
 
-    $\min_w |G^\top w|^2$ over $w \ge 0$, $\sum_k w_k = 1$, solved exactly. It is zero exactly
-    where no step helps every task. The shortest gradients get the largest weights, so tasks in
-    other units are weighted differently.
+    $\min_w |G^\top w|^2$ over $w \ge 0$, $\sum_k w_k = 1$, solved exactly for up to 8 tasks. It is
+    zero exactly where no step helps every task. The shortest gradients get the largest weights, so
+    tasks in other units are weighted differently.
     """
 
     def from_products(self, gram: Float[Array, "K K"], key: Key[Array, ""]) -> Float[Array, " K"]:
