@@ -35,6 +35,7 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_a_study_writes_lean_records_and_a_page(reproduced: Path) -> None:
     frame = archive.load(reproduced / "beyond" / "comparators")
     assert set(frame["arm"]) == {"scroll-diag", "pcgrad-probit"}
@@ -51,6 +52,7 @@ def test_a_study_writes_lean_records_and_a_page(reproduced: Path) -> None:
     assert "OU, better than scroll-full: not run." in text
 
 
+@pytest.mark.slow
 def test_what_is_recorded_is_not_computed_again(reproduced: Path) -> None:
     more = ["--arms", "scroll-diag,pcgrad-probit,upgrad-probit", "--out", str(reproduced)]
     result = RUN.invoke(app, [*SMALL, *more])
@@ -58,6 +60,7 @@ def test_what_is_recorded_is_not_computed_again(reproduced: Path) -> None:
     assert "2 runs computed" in result.output
 
 
+@pytest.mark.slow
 def test_the_page_comes_from_records_alone(reproduced: Path, tmp_path: Path) -> None:
     committed = reproduced / "beyond" / "comparators"
     result = RUN.invoke(app, [*SMALL, "--from", str(committed), "--out", str(tmp_path)])
@@ -71,6 +74,7 @@ def no_forecast(fold: Fold, setting: object) -> Forecasts:
     raise AssertionError("an arm without its package must not be asked")
 
 
+@pytest.mark.slow
 def test_an_arm_without_its_package_is_skipped_and_named(tmp_path: Path) -> None:
     absent = OwnArm("peer-vbll", "absent", forecast=no_forecast, packages=("nowhere-to-be-found",))
     with registered(absent):
