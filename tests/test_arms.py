@@ -32,8 +32,8 @@ from scrollmt.paper.arms.weighted import (
     GRID,
     Spread,
     Tempered,
-    _losses,
     learned_weights,
+    mean_losses,
     profiled_nll,
     residual_spread,
     summed_nll,
@@ -312,7 +312,9 @@ def test_the_weighted_sum_is_the_one_written_by_hand(heads, labelled) -> None:
     gaussian = 0.5 * (LOG_2PI + 1.0 + math.log(loss[STATE]))
     nats = gaussian + loss["event"] + loss["regime"]
     assert float(profiled_nll(model, data)) == pytest.approx(nats, rel=1e-5)
-    assert {k: float(v) for k, v in _losses(model, data).items()} == pytest.approx(loss, rel=1e-5)
+    assert {k: float(v) for k, v in mean_losses(model, data).items()} == pytest.approx(
+        loss, rel=1e-5
+    )
 
 
 @pytest.mark.parametrize("heads", [probit_heads, softmax_heads], ids=["probit", "ce"])

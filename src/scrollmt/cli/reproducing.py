@@ -17,6 +17,7 @@ from scrollmt.paper.arena.jobs import Job, make_job
 from scrollmt.paper.arena.probes import ALONE, DEFAULT, ORACLE, PREFIX
 from scrollmt.paper.arena.records import Records
 from scrollmt.paper.arms import get_arm
+from scrollmt.paper.beyond import STUDIES as BEYOND
 from scrollmt.paper.data import published
 from scrollmt.paper.protocol import PROTOCOL, Protocol, draws_of
 from scrollmt.paper.studies import STUDIES, findings
@@ -109,6 +110,10 @@ def studies(*, as_json: bool) -> None:
                 "what": summary,
             }
         )
+    for name, study in BEYOND.items():
+        jobs = study.jobs(PROTOCOL)
+        counts = {"jobs": len(jobs), "runs": sum(map(_runs, jobs)), "claims": 0}
+        rows.append({"study": f"beyond --study {name}", **counts, "what": study.summary})
     if as_json:
         emit(rows)
     else:
@@ -125,7 +130,7 @@ def _runs(job: Job) -> int:
     return len(job.seeds) * arm.members * len(arm.settings)
 
 
-def _weight(job: Job) -> float:
+def weight_of(job: Job) -> float:
     """About how long a job takes: its fits, of which a probe has many."""
     return _runs(job) * (FITS_A_PROBE if job.arm.startswith(PREFIX) else 1)
 
@@ -147,7 +152,7 @@ def reproduce(
     quiet: bool,
 ) -> None:
     """Compute what the records lack, then write the pages of what was asked for."""
-    protocol = _protocol(seeds, steps, windows)
+    protocol = protocol_of(seeds, steps, windows)
     wanted = (
         listed(corpora, published.CORPORA, "corpora"),
         listed(arms, None, "arms"),
@@ -172,9 +177,9 @@ def reproduce(
                     database,
                     engine=engine,
                     workers=workers,
-                    weight=_weight,
+                    weight=weight_of,
                     progress=not quiet,
-                    label=_label(name, *wanted, protocol),
+                    label=label_of(name, *wanted, protocol),
                 )
                 say(str(done))
             shown = unique([*jobs, *STUDIES["cost"].jobs(protocol)])
@@ -190,7 +195,7 @@ def reproduce(
         say(f"wrote {path}")
 
 
-def _protocol(seeds: int | None, steps: int | None, windows: int | None) -> Protocol:
+def protocol_of(seeds: int | None, steps: int | None, windows: int | None) -> Protocol:
     protocol = PROTOCOL
     if seeds is not None:
         # Seeds beyond the paper's ten go on counting from there.
@@ -204,7 +209,7 @@ def _protocol(seeds: int | None, steps: int | None, windows: int | None) -> Prot
     return protocol
 
 
-def _label(
+def label_of(
     name: str,
     corpora: list[str] | None,
     arms: list[str] | None,
