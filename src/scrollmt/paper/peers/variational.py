@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 import numpy as np
 import torch
 import vbll
@@ -22,14 +25,18 @@ class _Body(nn.Module):
         super().__init__()
         self.body, self.layer = mlp(inputs, WIDTH, WIDTH), layer
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> Any:
+        """What vbll returns: the predictive and the losses as functions of the labels."""
         return self.layer(self.body(x))
 
 
 class VBLLValue(Network):
     """vbll's regression layers: one noise for all rows, or noise that depends on the inputs."""
 
-    settings = ({"layer": "Regression"}, {"layer": "HetRegression"})
+    settings: ClassVar[tuple[Mapping[str, Any], ...]] = (
+        {"layer": "Regression"},
+        {"layer": "HetRegression"},
+    )
 
     def build(self, X: torch.Tensor, outputs: int) -> nn.Module:
         options = {"regularization_weight": 1.0 / len(X), "parameterization": "dense"}
@@ -55,6 +62,18 @@ class VBLLValue(Network):
         mean = torch.stack([one.mean[:, 0] for one in found])
         var = torch.stack([one.variance[:, 0] for one in found])
         return self.in_units(mean, torch.sqrt(var))
+
+
+class HomoscedasticValue(VBLLValue):
+    """One noise for all rows."""
+
+    settings = ({"layer": "Regression"},)
+
+
+class HeteroscedasticValue(VBLLValue):
+    """Noise that depends on the inputs."""
+
+    settings = ({"layer": "HetRegression"},)
 
 
 class VBLLClasses(Network):
