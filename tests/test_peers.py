@@ -158,10 +158,19 @@ def needs(packages: tuple[str, ...]) -> list[pytest.MarkDecorator]:
     "name", [pytest.param(n, marks=needs(FOREIGN[n].packages)) for n in FOREIGN]
 )
 @pytest.mark.filterwarnings("ignore")  # theirs are not ours
-def test_a_foreign_arm_has_useful_laws_for_every_task(name: str) -> None:
+def test_a_foreign_arm_has_useful_laws_for_every_task(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if importlib.util.find_spec("torch") is not None:
+        # Two hundred rows are learned in fewer steps.
+        monkeypatch.setattr("scrollmt.paper.peers.network.most_steps", lambda rows: 150)
+        monkeypatch.setattr("scrollmt.paper.peers.multioutput.most_steps", lambda rows: 150)
+    if importlib.util.find_spec("gpflow") is not None:
+        monkeypatch.setattr("scrollmt.paper.peers.heterogeneous.MOST_STEPS", 150)
     fold = fold_of()
     found = forecast_foreign(name, fold, {})
-    again = forecast_foreign(name, fold, {})
+    short = {task: TASKS[task] for task in ("level", "alarm")}
+    again = [forecast_foreign(name, fold_of(short), {}).test for _ in range(2)]
     for part, laws in ((VALID, found.valid), (TEST, found.test)):
         assert [*laws] == [*TASKS]
         for task, law in laws.items():
@@ -174,10 +183,9 @@ def test_a_foreign_arm_has_useful_laws_for_every_task(name: str) -> None:
             else:
                 blind = -np.log(np.bincount(known)[y] / len(known))
             assert score < np.nanmean(blind) - 0.05, task
-    for task in TASKS:
+    for task in short:
         # The same seed gives the same laws.
-        y = LABELS[task][TEST]
-        first, second = (laws.test[task].log_prob(y) for laws in (found, again))
+        first, second = (laws[task].log_prob(LABELS[task][TEST]) for laws in again)
         np.testing.assert_allclose(first, second, rtol=1e-6, atol=1e-9)
     for text in found.facts.values():
         assert isinstance(json.loads(str(text)), dict)

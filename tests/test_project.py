@@ -32,7 +32,7 @@ NOT_IMPORTED = {
 }
 # Imported by peers and declared by no extra, since what they declare themselves excludes the
 # versions of the other peers; scrollmt.paper.peers says how they are installed.
-UNDECLARED = {"treeffuser", "xgboost", "xgboostlss"}
+UNDECLARED = {"gpflow", "tensorflow", "treeffuser", "xgboost", "xgboostlss"}
 
 
 # Dependencies

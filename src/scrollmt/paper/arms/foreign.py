@@ -72,6 +72,27 @@ FOREIGN: dict[str, Foreign] = {
         {"value": "vbll-het", "classes": "vbll"},
         ("vbll", "torch"),
     ),
+    "peer-laplace": Foreign(
+        "networks with laplace-torch's Gaussian posterior over the last layer",
+        _same("laplace"),
+        ("laplace-torch", "torch"),
+    ),
+    "peer-lmc": Foreign(
+        "a multi-output Gaussian process over all tasks (GPyTorch's LMC), trained by the ELBO",
+        "lmc",
+        ("gpytorch", "torch"),
+    ),
+    "peer-hetmogp": Foreign(
+        "a multi-output Gaussian process with a likelihood for every kind of task (GPflow)",
+        "hetmogp",
+        ("gpflow", "tensorflow"),
+        "pip install --no-deps gpflow==2.11.2",
+    ),
+    "peer-ppgpr": Foreign(
+        "sparse Gaussian processes, plain or with a deep kernel, trained by PPGPR (GPyTorch)",
+        _same("ppgpr"),
+        ("gpytorch", "torch"),
+    ),
     "peer-ngboost": Foreign(
         "NGBoost: Normal, Bernoulli and categorical laws", _same("ngboost"), ("ngboost",)
     ),

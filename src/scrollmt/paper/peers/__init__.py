@@ -7,7 +7,8 @@
 The last two are named apart because they declare older versions of torch, NumPy and pandas than
 the others need; they run with the newer ones all the same. laplace-torch brings torchvision, which
 it does not need here: beside a torch for CPUs alone, remove it (`pip uninstall torchvision`), since
-a torchvision that was built for CUDA breaks imports. See `protocol` for what a peer is.
+a torchvision that was built for CUDA breaks imports. `heterogeneous` says how GPflow is added. See
+`protocol` for what a peer is.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ PEERS: dict[str, dict[str, str]] = {
     "vbll": {"value": "variational.VBLLValue", "classes": "variational.VBLLClasses"},
     "vbll-hom": {"value": "variational.HomoscedasticValue"},
     "vbll-het": {"value": "variational.HeteroscedasticValue"},
-    "laplace": {"value": "laplace_torch.LaplaceValue"},
-    "ppgpr": {"value": "process.PPGPRValue"},
+    "laplace": {"value": "laplace_torch.LaplaceValue", "classes": "laplace_torch.LaplaceClasses"},
+    "ppgpr": {"value": "process.PPGPRValue", "classes": "process.PPGPRClasses"},
 }
 # Those that answer all questions with one model.
-JOINT_PEERS: dict[str, str] = {}
+JOINT_PEERS = {"lmc": "multioutput.LMC", "hetmogp": "heterogeneous.HetMOGP"}
 
 
 def peer(name: str, kind: str) -> type[Peer] | None:

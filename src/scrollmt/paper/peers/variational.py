@@ -65,9 +65,18 @@ class VBLLValue(Network):
 
 
 class HomoscedasticValue(VBLLValue):
-    """One noise for all rows."""
+    """One noise for all rows.
+
+    vbll draws the noise that training starts from; here it is that of the targets, which training
+    lowers. Small noise would have to grow first, and validation would stop the run before it has.
+    """
 
     settings = ({"layer": "Regression"},)
+
+    def build(self, X: torch.Tensor, outputs: int) -> nn.Module:
+        model = super().build(X, outputs)
+        nn.init.zeros_(model.layer.noise_logdiag)
+        return model
 
 
 class HeteroscedasticValue(VBLLValue):
