@@ -207,6 +207,53 @@ def test_every_arm_has_peers_that_exist() -> None:
         assert f"class {called}(" in Path(str(spec.origin)).read_text()
 
 
+# Parts of peers by independent means
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_outputs_of_the_lmc_have_the_moments_that_gpytorch_gives() -> None:
+    pytest.importorskip("gpytorch", reason="gpytorch not installed")
+    torch: Any = pytest.importorskip("torch")
+    from scrollmt.paper.peers.multioutput import Latents, Outputs, probit_probs
+
+    torch.manual_seed(0)
+    rows = torch.as_tensor(X, dtype=torch.float32)
+    process = Latents(rows, latents=2, outputs=3).eval()
+    with torch.no_grad():
+        process.offset.copy_(torch.tensor([1.0, -2.0, 0.5]))
+        theirs = process(rows[:20])
+        ours = Outputs(process, rows[:20])
+        for place in range(3):
+            mean, var = ours.moments(place)
+            expected = theirs.mean[:, place] + process.offset[place]
+            np.testing.assert_allclose(mean, expected, atol=1e-4)
+            np.testing.assert_allclose(var, theirs.variance[:, place], rtol=1e-2, atol=1e-3)
+        draws = ours.draws(slice(1, 3), 20_000)
+        for place in (1, 2):
+            mean, var = ours.moments(place)
+            np.testing.assert_allclose(draws[..., place - 1].var(0), var, rtol=0.1)
+            np.testing.assert_allclose(draws[..., place - 1].mean(0), mean, atol=0.1)
+        # The probability of a probit event with a Gaussian line, by draws of the line.
+        events = norm.cdf(draws[..., 0].numpy()).mean(0)
+        np.testing.assert_allclose(probit_probs(*ours.moments(1))[:, 1], events, atol=0.01)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_ordinal_masses_of_gpflow_are_those_of_a_normal_law() -> None:
+    pytest.importorskip("gpflow", reason="gpflow not installed")
+    from scrollmt.paper.peers.heterogeneous import OrdinalAnswer
+
+    y = np.array([0, 0, 1, 1, 1, 2, 3, 3])
+    answer = OrdinalAnswer(ClassCodes(Classes(4), y), y)
+    mean, var = np.array([[-0.5], [0.3], [2.0]]), np.array([[0.2], [1.0], [0.01]])
+    law = answer.law([(mean, var)])
+    edges = np.sqrt(2.0) * norm.ppf([0.25, 0.625, 0.75])
+    below = norm.cdf((edges - mean) / np.sqrt(1.0 + var))
+    expected = np.diff(np.pad(below, ((0, 0), (1, 1)), constant_values=(0.0, 1.0)), axis=1)
+    # GPflow moves its link by 1e-3 from 0 and 1.
+    np.testing.assert_allclose(law.probs, expected, atol=2e-3)
+
+
 # Packages that are not there
 
 
