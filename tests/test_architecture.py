@@ -234,6 +234,7 @@ jax.config.update("jax_num_cpu_devices", 2)
 """
 
 
+@pytest.mark.slow
 def test_importing_scrollmt_changes_nothing_global() -> None:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XLA_"))}
     done = subprocess.run(

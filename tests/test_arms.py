@@ -94,6 +94,7 @@ def test_the_registry_has_every_row_of_the_papers_tables() -> None:
     assert all(name == arm.name and arm.summary for name, arm in ARMS.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMPOSED)
 def test_an_arm_trains_and_is_scored_like_every_other(name: str) -> None:
     arm = shortened(ARMS[name])

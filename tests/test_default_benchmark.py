@@ -157,6 +157,7 @@ def test_a_class_that_training_lacks_keeps_a_share() -> None:
     assert codes.known(np.array([0, 1, 2])).tolist() == [True, False, True]
 
 
+@pytest.mark.slow
 def test_a_run_end_to_end_resumes_and_makes_a_page(
     modules: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

@@ -119,6 +119,7 @@ def variant(factor: float, name: str) -> pd.DataFrame:
     return frame[frame["setting"] == setting].set_index("seed")
 
 
+@pytest.mark.slow
 def test_the_reference_is_the_arm_of_the_tables() -> None:
     ours, arm = variant(1.0, equivariance.COLD), recorded("ou", "scroll-diag", "tanh+ln")
     arm = arm.set_index("seed")

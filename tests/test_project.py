@@ -214,6 +214,7 @@ def test_page():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("required", [False, True])
 def test_without_a_browser_its_tests_are_named_or_fail(required: bool, tmp_path: Path) -> None:
     (tmp_path / "test_page.py").write_text(BROWSERLESS)
