@@ -103,6 +103,7 @@ ROOMS = [
     "report",
     "paper",
     "paper.data",
+    "paper.peers",
     "paper.arms",
     "paper.arena",
     "paper.tables",

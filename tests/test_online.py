@@ -425,5 +425,5 @@ def test_other_mistakes_are_named(model: Forecaster, moved: online.Filtered) -> 
         model.update(X, Y, age=-1)
     with pytest.raises(ValueError, match="goes on with Bank"):
         moved.model.update(X, Y, bank=Bank())
-    with pytest.raises(ValueError, match="1e.30 at row 3"):
+    with pytest.raises(ValueError, match=r"1e\+30 at row 3"):
         model.update(X, {**Y, "value": np.where(np.arange(10) == 3, 1e30, Y["value"])})

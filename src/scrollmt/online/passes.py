@@ -87,9 +87,9 @@ def update(
     """The model after a pass over new rows; see `filter` for the forecasts along it.
 
     Rows whose labels come late are given again with an `age`, how many rows ago they were, 1 for
-    the newest: one number or one a row. Give NaN for labels that the model has learned from already. They count for
-    what they would by now if they had been there at once; for a Gaussian head with a fixed scale
-    the order in which labels arrive does not matter.
+    the newest: one number or one a row. Give NaN for labels that the model has learned from
+    already. They count for what they would by now if they had been there at once; for a Gaussian
+    head with a fixed scale the order in which labels arrive does not matter.
     """
     now, new = _begun(model, X, Y, sample_weight, bank, age)
     found = states.passed(now, now.online_, new)

@@ -7,6 +7,7 @@ the windows, splits and validation parts of the main comparison, on the first dr
 from __future__ import annotations
 
 from scrollmt.paper.arms.combined import RULES
+from scrollmt.paper.arms.foreign import FOREIGN
 from scrollmt.paper.beyond.base import BeyondStudy
 from scrollmt.paper.beyond.comparators_page import page
 
@@ -30,19 +31,6 @@ WEIGHTING = (
     *(f"{rule}-probit" for rule in RULES),
     *(f"{rule}-scroll-diag" for rule in RULES),
 )
-FOREIGN = (
-    "peer-linear",
-    "peer-vbll",
-    "peer-vbll-het",
-    "peer-laplace",
-    "peer-lmc",
-    "peer-ppgpr",
-    "peer-gpflow",
-    "peer-ngboost",
-    "peer-catboost",
-    "peer-ensemble",
-)
-
 STUDY = BeyondStudy(
     "comparators",
     "routings, loss weighting, gradient surgery, random search and foreign packages",
