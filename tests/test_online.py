@@ -9,18 +9,36 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 from jaxtyping import Float
 from scipy.integrate import quad
 from scipy.special import logsumexp, ndtr
 from scipy.stats import norm
 
-from scrollmt import Event, Forecaster, Gaussian, Mixture, Ordinal, Poisson, load, online
+from commands import done, found, refused, series, write_series, write_table
+from scrollmt import (
+    Event,
+    Forecaster,
+    Gaussian,
+    Mixture,
+    Ordinal,
+    Poisson,
+    Windowing,
+    at_lead,
+    lags,
+    load,
+    online,
+    over_window,
+)
+from scrollmt.export import to_onnx
 from scrollmt.heads import AbstractHead
+from scrollmt.observables import Observable
 from scrollmt.online import Bank, recursion
 from scrollmt.online.bank import shared
 from scrollmt.online.recursion import Events, Posterior, Prior, Settings
-from scrollmt.online.state import State
+from scrollmt.online.state import Order, State
+from scrollmt.windows import Windows
 
 SIZE = 5
 
@@ -376,6 +394,7 @@ def test_a_fitted_model_can_be_updated_after_it_was_stored(
         )
 
 
+@pytest.mark.slow
 def test_partial_fit_fits_first_and_then_updates() -> None:
     X, Y = system(80, 7)
     model = Forecaster(TASKS, preset="quick", steps=30, verbose=False)
@@ -387,6 +406,7 @@ def test_partial_fit_fits_first_and_then_updates() -> None:
     assert model.fit(X, Y).online_ is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "label"),
     [(Mixture(2), lambda y: y), (Poisson(), lambda y: np.floor(np.abs(y)))],
@@ -427,3 +447,122 @@ def test_other_mistakes_are_named(model: Forecaster, moved: online.Filtered) -> 
         moved.model.update(X, Y, bank=Bank())
     with pytest.raises(ValueError, match=r"1e\+30 at row 3"):
         model.update(X, {**Y, "value": np.where(np.arange(10) == 3, 1e30, Y["value"])})
+
+
+# Windows and the command line
+
+LEAD = 4
+ASKED: dict[str, Observable] = {
+    "level": at_lead("x"),
+    "high": over_window("x").max() > 1,
+    "band": at_lead("x").quantile_bands(3),
+}
+
+
+def walk(rows: int) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    x = np.zeros(rows)
+    for i in range(1, rows):
+        x[i] = 0.8 * x[i - 1] + 0.6 * rng.standard_normal()
+    return pd.DataFrame({"x": x}, index=pd.date_range("2021-01-01", periods=rows, freq="D"))
+
+
+def windows_of(frame: pd.DataFrame) -> Windows:
+    return Windowing(history=3, lead=LEAD).cut(frame, ASKED, [lags("x")])
+
+
+@pytest.fixture(scope="module")
+def of_windows() -> Forecaster:
+    windows = windows_of(walk(200))
+    return Forecaster.for_windows(windows, preset="quick", steps=60, verbose=False).fit(windows)
+
+
+def test_a_window_is_predicted_before_any_label_that_ends_after_it_begins(
+    of_windows: Forecaster,
+) -> None:
+    frame = walk(300)
+    changed = frame.copy()
+    changed.iloc[260:] = changed.iloc[260:] + 3.0
+    new = of_windows.recipe_
+    assert new is not None
+    both = [
+        online.filter(of_windows, new.cut(one.iloc[195:]), bank=SMALL) for one in (frame, changed)
+    ]
+    first, second = (found.laws["level"] for found in both)
+    times = first.index
+    assert times is not None
+    # Inputs and answers up to here are the same, so forecasts from here are too.
+    same = np.asarray(times < frame.index[260])
+    for task in ASKED:
+        one, other = (found.weights[task][same] for found in both)
+        pd.testing.assert_frame_equal(one, other)
+    y = np.zeros(len(first))
+    np.testing.assert_array_equal(first.log_prob(y)[same], second.log_prob(y)[same])
+    assert not np.allclose(first.log_prob(y)[~same], second.log_prob(y)[~same])
+    # Nothing is learned before the first window has ended.
+    start = both[0].weights["level"].iloc[:LEAD]
+    assert (start.nunique() == 1).all()
+
+
+def test_the_order_of_events_has_every_row_and_label_once() -> None:
+    order = Order.of(np.array([0, 0, 0, 1, 3]), None)
+    shown = [
+        f"{'predict' if p else 'learn'} {row} ({age:g})"
+        for row, p, age in zip(order.row, order.predicted, order.age, strict=True)
+    ]
+    assert shown == [
+        "predict 0 (0)",
+        "predict 1 (0)",
+        "predict 2 (0)",
+        "learn 0 (3)",
+        "predict 3 (0)",
+        "learn 1 (3)",
+        "learn 2 (2)",
+        "predict 4 (0)",
+        "learn 3 (2)",
+        "learn 4 (1)",
+    ]
+
+
+def test_windows_out_of_order_are_refused(of_windows: Forecaster) -> None:
+    windows = windows_of(walk(60))
+    with pytest.raises(ValueError, match="in the order of time, and row 1"):
+        of_windows.update(windows.take(np.array([5, 3, 8])))
+
+
+def test_an_updated_model_has_no_onnx_form(moved: online.Filtered) -> None:
+    with pytest.raises(ValueError, match="was updated has no ONNX form"):
+        to_onnx(moved.model)
+
+
+@pytest.mark.slow
+def test_the_command_line_learns_from_newer_rows_once(tmp_path: Path) -> None:
+    write_series(tmp_path, hours=240)
+    done("fit", tmp_path / "config.toml", "-q")
+    series(hours=300).to_csv(tmp_path / "more.csv", index=False)
+    model = tmp_path / "model"
+    told = found("update", model, tmp_path / "more.csv")
+    assert told["windows"] > 40
+    assert set(told["scores"]) == {"updated", "before"}
+    state = state_of(load(model))
+    assert state.rows == told["windows"]
+    assert "nothing that the model has not seen" in refused("update", model, tmp_path / "more.csv")
+    # In two steps it ends where one step ends.
+    series(hours=330).to_csv(tmp_path / "most.csv", index=False)
+    done("update", model, tmp_path / "most.csv")
+    done("predict", model, tmp_path / "most.csv", "-o", tmp_path / "out.csv")
+    assert state_of(load(model)).rows == state.rows + 30
+
+
+@pytest.mark.slow
+def test_the_command_line_takes_the_rows_of_a_table_once(tmp_path: Path) -> None:
+    write_table(tmp_path)
+    done("fit", tmp_path / "config.toml", "-q")
+    table = pd.read_csv(tmp_path / "table.csv")
+    table.iloc[:20].to_csv(tmp_path / "new.csv", index=False)
+    model, other = tmp_path / "model", tmp_path / "other"
+    done("update", model, tmp_path / "new.csv", "--out", other)
+    assert load(model).online_ is None
+    assert state_of(load(other)).rows == 20
+    assert "has learned from already" in refused("update", other, tmp_path / "new.csv")
+    assert "has learned from already" in refused("update", model, tmp_path / "table.csv")

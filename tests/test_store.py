@@ -550,7 +550,7 @@ def test_another_schema_version_says_which(copied: Path) -> None:
 
 
 # What a model of version 0.1 does not say.
-SINCE_0_1 = {"refit", "references"}
+SINCE_0_1 = {"refit", "references", "online"}
 
 
 def test_a_signed_description_that_makes_no_sense_is_refused(copied: Path) -> None:

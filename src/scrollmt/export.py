@@ -142,6 +142,11 @@ def to_onnx(model: Forecaster) -> onnx.ModelProto:
             f"a model with calibrate={model.calibrate!r} has no ONNX form: its laws go through "
             "maps that the graph does not hold; fit it with calibrate='none' to export it"
         )
+    if model.online_ is not None:
+        raise ValueError(
+            "a model that was updated has no ONNX form yet; export it as it was fitted, or fit it "
+            "anew on all rows"
+        )
     graph, scales = Graph(), model.scales_
     # A column that was constant in the fit is ignored, and does not become 0 / 0.
     sd = np.where(scales.x_sd > 0, scales.x_sd, np.inf)

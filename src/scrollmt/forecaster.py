@@ -21,7 +21,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from sklearn.exceptions import NotFittedError
 
 from scrollmt import agreement
@@ -30,7 +29,7 @@ from scrollmt._fitting import members, training
 from scrollmt._fitting.batches import Factory
 from scrollmt._fitting.selection import Selection, joined
 from scrollmt._io import settings, store
-from scrollmt._scoring import evaluation, judging, recalibration
+from scrollmt._scoring import judging, recalibration
 from scrollmt.adapters import columns_of
 from scrollmt.beliefs import Choices
 from scrollmt.couplings import read_groups
@@ -315,40 +314,6 @@ class Forecaster(AbstractLearner):
         for text in notices:
             warnings.warn(text, UserWarning, stacklevel=2)
         return Forecast(window, laws, notices)
-
-    def evaluate(self, X: Any, Y: Any = None, sample_weight: Any = None) -> pd.DataFrame:
-        """Scores by task, beside those of reference forecasts; NaN where a score does not suit.
-
-        `nll` in nats with its standard error `nll_se` and its number of `labels`; `climatology`,
-        `persistence` and `seasonal` are the NLL of `references`, `skill` is what the best of them
-        loses against the model, with `skill_se`. Then what suits the law, in original units:
-        coverage of intervals, CRPS, errors of mean and median; accuracy, Brier score, RPS.
-        """
-        self._check_fitted()
-        overlap = X.overlap if isinstance(X, Windows) else 1
-        return evaluation.evaluate(judging.scored(self, X, Y, sample_weight), overlap)
-
-    def references(self, X: Any) -> dict[str, Laws]:
-        """Laws that need no model, to compare with those of `predict`, by kind.
-
-        "climatology" is one law for all rows, that of the training labels. Of `Windows`,
-        "persistence" and "seasonal" go by what the same question would have answered one lead
-        before, and at the same time of the day (week, year) before.
-        """
-        self._check_fitted()
-        return judging.references(self, X)
-
-    def score(self, X: Any, Y: Any = None, sample_weight: Any = None) -> float:
-        """Mean log score, added over the tasks, in nats; higher is better.
-
-        Coupled tasks are scored jointly, so that models with and without couplings compare.
-        """
-        self._check_fitted()
-        rows, laws = judging.labelled(self, X, Y, sample_weight)
-        empty = [name for name in laws if not rows.weights[name].any()]
-        if empty:
-            raise ValueError(f"Y has no label of positive weight to score for the tasks {empty}")
-        return -judging.total_nll(rows, laws)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to a new folder, as safetensors and JSON."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import abc
 import math
 import warnings
 from collections.abc import Mapping
@@ -16,7 +17,8 @@ import pandas as pd
 from scrollmt import scores
 from scrollmt._data import edges, holdout, outliers, reading
 from scrollmt._data.frames import check_aligned, index_of
-from scrollmt._scoring.evaluation import Scored
+from scrollmt._io.sklearn import AbstractEstimator
+from scrollmt._scoring.evaluation import Scored, evaluate
 from scrollmt.laws import Law
 from scrollmt.laws.joint import Laws
 from scrollmt.windows import Windows
@@ -115,3 +117,44 @@ def warn_of_outliers(
         if found is not None:
             where = "" if ready.folds is not None else f"{part} part: "
             warnings.warn(f"{where}{found}", UserWarning, stacklevel=5)
+
+
+class AbstractScorer(AbstractEstimator):
+    """The methods of an estimator that score it."""
+
+    @abc.abstractmethod
+    def _check_fitted(self) -> None: ...
+
+    def evaluate(self, X: Any, Y: Any = None, sample_weight: Any = None) -> pd.DataFrame:
+        """Scores by task, beside those of reference forecasts; NaN where a score does not suit.
+
+        `nll` in nats with its standard error `nll_se` and its number of `labels`; `climatology`,
+        `persistence` and `seasonal` are the NLL of `references`, `skill` is what the best of them
+        loses against the model, with `skill_se`. Then what suits the law, in original units:
+        coverage of intervals, CRPS, errors of mean and median; accuracy, Brier score, RPS.
+        """
+        self._check_fitted()
+        overlap = X.overlap if isinstance(X, Windows) else 1
+        return evaluate(scored(self, X, Y, sample_weight), overlap)
+
+    def references(self, X: Any) -> dict[str, Laws]:
+        """Laws that need no model, to compare with those of `predict`, by kind.
+
+        "climatology" is one law for all rows, that of the training labels. Of `Windows`,
+        "persistence" and "seasonal" go by what the same question would have answered one lead
+        before, and at the same time of the day (week, year) before.
+        """
+        self._check_fitted()
+        return references(self, X)
+
+    def score(self, X: Any, Y: Any = None, sample_weight: Any = None) -> float:
+        """Mean log score, added over the tasks, in nats; higher is better.
+
+        Coupled tasks are scored jointly, so that models with and without couplings compare.
+        """
+        self._check_fitted()
+        rows, laws = labelled(self, X, Y, sample_weight)
+        empty = [name for name in laws if not rows.weights[name].any()]
+        if empty:
+            raise ValueError(f"Y has no label of positive weight to score for the tasks {empty}")
+        return -total_nll(rows, laws)

@@ -163,6 +163,26 @@ def forecast(
     verbs.forecast(model, data, at=at, on_grid=on_grid, level=level, as_json=json)
 
 
+@app.command(rich_help_panel="Using a model")
+def update(
+    model: ModelFolder,
+    data: DataFile,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="A new folder; by default MODEL itself.")
+    ] = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Let a model learn from rows that are newer than its own, in one pass, without a refit.
+
+    Each row is predicted before its answer is used, and the scores of that are shown. Of a
+    series, the windows that the model has not learned from yet are taken.
+    """
+    from scrollmt.cli import updating
+
+    updating.update(model, data, out, force=force, as_json=json)
+
+
 @app.command(rich_help_panel="How far to trust it")
 def evaluate(model: ModelFolder, data: DataFile, all_: All = False, json: Json = False) -> None:
     """Score a model on data with known answers: NLL and what else suits each task.

@@ -50,11 +50,14 @@ def check_folder(target: Path, *, force: bool) -> None:
         raise Problem(f"{target} exists; choose another --out, or --force to replace the model")
 
 
-def save(model: Forecaster, target: Path, config: str, facts: dict[str, Any]) -> None:
+def save(
+    model: Forecaster, target: Path, config: str | None, facts: dict[str, Any]
+) -> None:
     """Write a model folder as a whole; an older model stays until the new one is complete."""
     with atomic.replacing_folder(target, replace=True) as draft:
         model.save(draft)
-        (draft / CONFIG).write_bytes(config.encode())
+        if config is not None:
+            (draft / CONFIG).write_bytes(config.encode())
         text = json.dumps(plain(facts), indent=2, allow_nan=False)
         (draft / FACTS).write_text(text + "\n", encoding="utf-8")
 
@@ -137,15 +140,35 @@ def labelled(stored: Stored, file: str, *, every: bool) -> Part:
             windows = stored.recipe.cut(frame, time=stored.source(file).time)
         return Part(windows) if every else Part(_unseen(stored, windows, file, digests))
     frame, digests = tables.read(stored.source(file))
-    X = _columns(stored, frame, file)
-    task = _targets(stored)
-    wanted = [*task.columns.values(), *([task.weight] if task.weight else [])]
-    tables.need_columns(frame, wanted, tables.named(file), ", which holds labels to score")
-    part = labelled_part(X, frame, task)
+    part = _labelled_rows(stored, frame, file)
     if every or stored.config is None or digests != stored.facts.get("sha256"):
         return part
     held_back = table_split(stored.config, len(frame)).test
     return part.take(_some(held_back, len(frame), file))
+
+
+def _labelled_rows(stored: Stored, frame: pd.DataFrame, file: str) -> Part:
+    X = _columns(stored, frame, file)
+    task = _targets(stored)
+    wanted = [*task.columns.values(), *([task.weight] if task.weight else [])]
+    tables.need_columns(frame, wanted, tables.named(file), ", which holds labels to score")
+    return labelled_part(X, frame, task)
+
+
+def unlearned(stored: Stored, file: str) -> tuple[Part, list[str]]:
+    """What a model may learn from: windows from where it ended on, or the rows of a new table."""
+    if stored.recipe is not None:
+        frame, digests = stored.series(file)
+        with about(tables.named(file)):
+            windows = stored.recipe.cut(frame, time=stored.source(file).time)
+        return Part(_unseen(stored, windows, file, digests, "learn from")), digests
+    frame, digests = tables.read(stored.source(file))
+    if digests == stored.facts.get("sha256") or digests in stored.facts.get("updated_sha256", []):
+        raise Problem(
+            f"{tables.named(file)} is what {stored.folder} has learned from already; give a file "
+            "with new rows alone"
+        )
+    return _labelled_rows(stored, frame, file), digests
 
 
 def _targets(stored: Stored) -> Targets:
@@ -164,7 +187,9 @@ def _columns(stored: Stored, frame: pd.DataFrame, file: str) -> Any:
     return frame[list(names)]
 
 
-def _unseen(stored: Stored, windows: Windows, file: str, digests: list[str]) -> Windows:
+def _unseen(
+    stored: Stored, windows: Windows, file: str, digests: list[str], verb: str = "score"
+) -> Windows:
     """The windows that took no part in the fit, where that can be known."""
     start = stored.facts.get("new_from")
     if start is None:
@@ -177,15 +202,19 @@ def _unseen(stored: Stored, windows: Windows, file: str, digests: list[str]) -> 
         raise Problem(f"{Path(stored.folder) / FACTS}: new_from is no time: {start!r}")
     with about(f"{Path(stored.folder) / FACTS}: new_from"):
         fresh = np.flatnonzero(np.asarray(windows.t >= (pd.Timestamp(start) if dated else start)))
-    return windows.take(_some(fresh, len(windows), file))
+    return windows.take(_some(fresh, len(windows), file, verb))
 
 
-def _some(rows: np.ndarray, of: int, file: str) -> np.ndarray:
-    if len(rows) == 0:
+def _some(rows: np.ndarray, of: int, file: str, verb: str = "score") -> np.ndarray:
+    if len(rows) == 0 and verb == "score":
         raise Problem(
             f"{tables.named(file)} holds nothing that the fit has not seen, and scores on the "
             "rest would be too good; give newer rows, or --all to score all of them"
         )
-    if len(rows) < of:
+    if len(rows) == 0:
+        raise Problem(
+            f"{tables.named(file)} holds nothing that the model has not seen yet; give newer rows"
+        )
+    if len(rows) < of and verb == "score":
         note(f"scored on {len(rows)} of {of} windows; the fit has seen the others (--all)")
     return rows

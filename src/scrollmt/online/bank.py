@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from scrollmt._io.arguments import check_number
 from scrollmt._numerics.compiling import on_device
@@ -89,21 +89,23 @@ def shared(
     log_scores: Float[np.ndarray, "B T"],
     log_weights: Float[np.ndarray, " B"],
     bank: Bank,
+    known: Int[np.ndarray, " T"] | None = None,
 ) -> tuple[Float[np.ndarray, "B T"], Float[np.ndarray, " B"]]:
-    """Log weights before each label, and after the last one.
+    """Log weights at each row, and after the last label.
 
-    A score of NaN is that of a missing label, which changes nothing.
+    A score of NaN is that of a missing label, which changes nothing. At row t the first `known[t]`
+    labels are known; by default all that are before it.
     """
     start = np.log(bank.start)
     stay = math.log1p(-bank.switch) if bank.switch < 1.0 else -math.inf
     move = math.log(bank.switch) if bank.switch > 0.0 else -math.inf
-    before = np.empty(log_scores.shape)
-    now = np.asarray(log_weights, np.float64)
+    count = log_scores.shape[1]
+    after = np.empty((len(start), count + 1))
+    after[:, 0] = now = np.asarray(log_weights, np.float64)
     for t, scores in enumerate(log_scores.T):
-        before[:, t] = now
-        if np.isnan(scores).any():
-            continue
-        after = now + scores
-        after = after - np.logaddexp.reduce(after)
-        now = np.logaddexp(stay + after, move + start)
-    return before, now
+        if not np.isnan(scores).any():
+            gained = now + scores
+            gained = gained - np.logaddexp.reduce(gained)
+            now = np.logaddexp(stay + gained, move + start)
+        after[:, t + 1] = now
+    return after[:, np.arange(count) if known is None else known], now

@@ -5,12 +5,12 @@ from __future__ import annotations
 import abc
 from typing import Any, Self
 
-from scrollmt._io.sklearn import AbstractEstimator
+from scrollmt._scoring.judging import AbstractScorer
 from scrollmt.online import passes, state
 from scrollmt.online.bank import Bank
 
 
-class AbstractLearner(AbstractEstimator):
+class AbstractLearner(AbstractScorer):
     """An estimator with members that new rows update.
 
     `online_` is what it has learned since its fit, None before the first update.

@@ -23,6 +23,8 @@ class NewRows(NamedTuple):
     y: dict[str, np.ndarray]
     weight: dict[str, np.ndarray]
     index: pd.Index
+    # By task, how many labels are known when each row is predicted, in their order.
+    known: dict[str, np.ndarray]
     # How many rows ago each of them was, where they have passed already.
     age: np.ndarray | None = None
 
@@ -56,7 +58,22 @@ def read(model: Any, X: Any, Y: Any, sample_weight: Any = None, age: Any = None)
             _, behind = numbers.of_table(columns, {**others, **asked}, len(values))
     x = model.scales_.inputs(values, names=names)
     y, weight = _by_head(model, rows, behind)
-    return NewRows(x, rows, y, weight, where(X), _ages(age, len(x)))
+    return NewRows(x, rows, y, weight, where(X), _known(model, X, len(x)), _ages(age, len(x)))
+
+
+def _known(model: Any, X: Any, rows: int) -> dict[str, np.ndarray]:
+    """A plain row is predicted when the labels of all rows before it are known. A window is
+    predicted at its origin, when those are known whose own windows have ended by then."""
+    if not isinstance(X, Windows):
+        return dict.fromkeys(model.tasks_, np.arange(rows))
+    times, ends = pd.Index(X.t), X.target_times
+    if not times.is_monotonic_increasing or not times.is_unique:
+        row = int(np.flatnonzero(np.asarray(times[1:] <= times[:-1]))[0]) + 1
+        raise ValueError(
+            f"windows are learned from in the order of time, and row {row} at {times[row]} does "
+            f"not come after row {row - 1} at {times[row - 1]}; sort them, and leave out repeats"
+        )
+    return {task: np.searchsorted(ends[task], times, side="right") for task in model.tasks_}
 
 
 def _ages(age: Any, rows: int) -> np.ndarray | None:
@@ -77,7 +94,7 @@ def _by_head(
     labels: dict[str, np.ndarray] = {}
     weights: dict[str, np.ndarray] = {}
     for name, head in heads_of(model).items():
-        task = _task_of(model, name)
+        task = task_of(model, name)
         if task is not None:
             given, weight = rows.labels[task], rows.weights[task]
         elif name in behind:
@@ -99,7 +116,7 @@ def heads_of(model: Any) -> dict[str, AbstractHead]:
     return {name: task.head for member in model.members_ for name, task in member.tasks.items()}
 
 
-def _task_of(model: Any, head: str) -> str | None:
+def task_of(model: Any, head: str) -> str | None:
     """The task whose labels are those of a head."""
     if head in model.tasks_:
         return head
@@ -107,3 +124,12 @@ def _task_of(model: Any, head: str) -> str | None:
         if any(one.head == head and one.cut is None for one in answers):
             return str(task)
     return None
+
+
+def asked_by(model: Any, head: str) -> str:
+    """A task that is answered by a head, whose labels are known when the head's are."""
+    own = task_of(model, head)
+    if own is not None:
+        return own
+    answers = (model.answers_ or {}).items()
+    return next(str(task) for task, said in answers if any(one.head == head for one in said))

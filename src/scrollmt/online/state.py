@@ -34,7 +34,7 @@ from scrollmt.objective import Data
 from scrollmt.online import recursion
 from scrollmt.online.bank import Bank, shared
 from scrollmt.online.recursion import Events, Posterior, Prior
-from scrollmt.online.rows import NewRows
+from scrollmt.online.rows import NewRows, asked_by
 
 # Rows of the training part that the start is computed from, and rows of a pass at once.
 _SAMPLE = 2000
@@ -82,6 +82,8 @@ class Group(NamedTuple):
     heads: AbstractHead
     posterior: Posterior
     prior: Prior
+    # The weight that is the prior's next.
+    turn: int = 0
 
 
 @dataclass(frozen=True)
@@ -264,7 +266,8 @@ def passed(model: Any, state: State, new: NewRows) -> Passed:
     lines: dict[tuple[int, str], tuple[np.ndarray, np.ndarray]] = {}
     groups: dict[str, list[Group]] = {name: [] for name in state.groups}
     for name, group in _groups(state):
-        moved, mean, var = _pass(group, settings, new, name, features, state.rows)
+        order = Order.of(new.known[asked_by(model, name)], new.age)
+        moved, mean, var = _pass(group, settings, new, name, features, order)
         groups[name].append(moved)
         for place, number in enumerate(group.numbers):
             lines[number, name] = mean[place], var[place]
@@ -275,7 +278,9 @@ def passed(model: Any, state: State, new: NewRows) -> Passed:
         seen = new.tasks.weights[task] > 0
         y = new.tasks.labels[task]
         scores = np.stack([np.where(seen, law.log_prob(y), np.nan) for law in said])
-        before[task], after[task] = shared(scores, state.log_weights[task], state.bank)
+        before[task], after[task] = shared(
+            scores, state.log_weights[task], state.bank, new.known[task]
+        )
         with np.errstate(invalid="ignore"):
             log_scores[task] = np.logaddexp.reduce(before[task] + scores, axis=0)
         labels[task] = labels.get(task, 0) + int(seen.sum())
@@ -290,43 +295,74 @@ def passed(model: Any, state: State, new: NewRows) -> Passed:
     return Passed(advanced, found, log_scores, before)
 
 
-def _pass(
-    group: Group, settings: Any, new: NewRows, name: str, features: Mapping[int, Any], before: int
-) -> tuple[Group, np.ndarray, np.ndarray]:
-    """One head of a group over all rows, some at a time; `before` rows have passed already."""
-    posterior, means, variances = group.posterior, [], []
-    for at in range(0, len(new), _AT_ONCE):
-        rows, first = slice(at, min(at + _AT_ONCE, len(new))), before + at
-        count = rows.stop - rows.start
-        size = padded_size(count)
+class Order(NamedTuple):
+    """The order of events: the row of each, whether it is predicted then, its label learned, how
+    many rows pass with the event, and the age of its label."""
 
-        def fill(values: np.ndarray, size: int = size, rows: slice = rows) -> np.ndarray:
-            out = np.zeros((size, *values.shape[1:]), values.dtype)
-            out[: rows.stop - rows.start] = values[rows]
+    row: np.ndarray
+    predicted: np.ndarray
+    learned: np.ndarray
+    passed: np.ndarray
+    age: np.ndarray
+
+    @classmethod
+    def of(cls, known: np.ndarray, age: np.ndarray | None) -> Order:
+        """`known[t]` labels come before row t is predicted; rows with an `age` have passed."""
+        count = len(known)
+        rows, ones, zeros = np.arange(count), np.ones(count), np.zeros(count)
+        if age is not None:
+            return cls(rows, ones, ones, zeros, age)
+        if np.array_equal(known, rows):
+            return cls(rows, ones, ones, ones, zeros)
+        # The label of row i comes before the first row at which it is known, or after all rows.
+        comes = np.searchsorted(known, rows, side="right")
+        row = np.concatenate([rows, rows])
+        order = np.lexsort((np.concatenate([ones, zeros]), np.concatenate([rows, comes])))
+        kinds = np.concatenate([ones, zeros])
+        ages = np.concatenate([zeros, comes - rows])
+        return cls(row[order], kinds[order], 1.0 - kinds[order], kinds[order], ages[order])
+
+
+def _pass(
+    group: Group, settings: Any, new: NewRows, name: str, features: Mapping[int, Any], order: Order
+) -> tuple[Group, np.ndarray, np.ndarray]:
+    """One head of a group over all events, some at a time; the lines of rows as predicted."""
+    posterior, means, variances = group.posterior, [], []
+    first = group.turn
+    for at in range(0, len(order.row), _AT_ONCE):
+        part = Order(*(field[at : at + _AT_ONCE] for field in order))
+        count = len(part.row)
+        size = padded_size(count)
+        rows = np.zeros(size, int)
+        rows[:count] = part.row
+
+        def fill(values: np.ndarray, size: int = size) -> np.ndarray:
+            """Padded with events at which nothing happens."""
+            out = np.zeros(size, values.dtype)
+            out[: len(values)] = values
             return out
 
-        psi = np.stack([fill(features[n][0]) for n in group.numbers])
-        spread = np.stack([fill(_spread(features[n][1][name][1])) for n in group.numbers])
+        psi = np.stack([features[n][0][rows] for n in group.numbers])
+        spread = np.stack([_spread(features[n][1][name][1])[rows] for n in group.numbers])
         dtype = psi.dtype
-        y = np.repeat(new.y[name][rows.start : rows.start + 1], size, axis=0)
-        y[:count] = new.y[name][rows]
-        passed_by = np.zeros(size, dtype)
-        passed_by[:count] = 1.0 if new.age is None else 0.0
-        age = np.zeros(len(new)) if new.age is None else new.age
+        passed = fill(part.passed)
+        turn = (first + np.cumsum(passed) - passed).astype(int) % psi.shape[-1]
+        first += int(passed.sum())
         events = Events(
             on_device(psi, dtype),
             on_device(spread, dtype),
-            jnp.asarray(y),
-            on_device(fill(new.weight[name]), dtype),
-            on_device(passed_by, dtype),
-            jnp.asarray((first + np.arange(size)) % psi.shape[-1]),
-            on_device(fill(age), dtype),
+            jnp.asarray(new.y[name][rows]),
+            on_device(fill(part.learned * new.weight[name][part.row]), dtype),
+            on_device(passed, dtype),
+            jnp.asarray(turn),
+            on_device(fill(part.age), dtype),
         )
         with jax.default_matmul_precision("highest"):
             posterior, mean, var = _run(group.heads, posterior, settings, events, group.prior)
-        means.append(np.asarray(mean)[:, :, :count])
-        variances.append(np.asarray(var)[:, :, :count])
-    moved = group._replace(posterior=posterior)
+        shown = np.flatnonzero(part.predicted)
+        means.append(np.asarray(mean)[:, :, shown])
+        variances.append(np.asarray(var)[:, :, shown])
+    moved = group._replace(posterior=posterior, turn=first)
     if not means:
         lines = group.posterior.mean.shape[:3]
         empty = np.zeros((*lines[:2], 0, lines[2]))

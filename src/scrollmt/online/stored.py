@@ -79,6 +79,7 @@ def _read(
     given = dict(description["bank"])
     given |= {name: tuple(given[name]) for name in ("forgetting", "steps")}
     fresh = begun(model, start, Bank(**given))
+    rows = int(description["rows"])
     groups: dict[str, list[Group]] = {name: [] for name in fresh.groups}
     for path, posterior in _named(fresh.groups):
         leaves = {
@@ -87,7 +88,8 @@ def _read(
         }
         name, _, place = path.rpartition("/")
         group = fresh.groups[name][int(place)]
-        groups[name].append(group._replace(posterior=Posterior(**leaves)))
+        turn = rows % group.posterior.mean.shape[-1]
+        groups[name].append(group._replace(posterior=Posterior(**leaves), turn=turn))
     count = len(fresh.bank.rows)
     weights = {
         task: _shaped(np.asarray(description["log_weights"][task], np.float64), (count,))
@@ -97,7 +99,7 @@ def _read(
         fresh.bank,
         {name: tuple(own) for name, own in groups.items()},
         weights,
-        int(description["rows"]),
+        rows,
         {task: int(count) for task, count in description["labels"].items()},
     )
 
