@@ -299,6 +299,16 @@ def reproduce(
     windows: Annotated[
         int | None, typer.Option(min=50, help="Smaller corpora, to try things out.")
     ] = None,
+    literal_penalty: Annotated[
+        bool,
+        typer.Option("--literal-penalty", help="The baselines' penalty as the paper writes it."),
+    ] = False,
+    initial_precision: Annotated[
+        float | None, typer.Option(help="Where prior precisions start, by default at one.")
+    ] = None,
+    initial_noise: Annotated[
+        str | None, typer.Option(help="Where the state's noise starts: one, or targets.")
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Run a study of the paper and write its tables, ours beside the paper's.
@@ -320,5 +330,8 @@ def reproduce(
         committed=committed,
         steps=steps,
         windows=windows,
+        literal_penalty=literal_penalty,
+        initial_precision=initial_precision,
+        initial_noise=initial_noise,
         quiet=quiet,
     )

@@ -144,10 +144,21 @@ def reproduce(
     committed: Path | None,
     steps: int | None,
     windows: int | None,
+    literal_penalty: bool,
+    initial_precision: float | None,
+    initial_noise: str | None,
     quiet: bool,
 ) -> None:
     """Compute what the records lack, then write the pages of what was asked for."""
-    protocol = _protocol(seeds, steps, windows)
+    protocol = _protocol(
+        seeds,
+        steps=steps,
+        corpus_windows=windows,
+        # The paper writes half the squared norm for every objective.
+        penalty_beside_means=1.0 if literal_penalty else None,
+        initial_precision=initial_precision,
+        initial_noise=initial_noise,
+    )
     wanted = (
         listed(corpora, published.CORPORA, "corpora"),
         listed(arms, None, "arms"),
@@ -190,18 +201,16 @@ def reproduce(
         say(f"wrote {path}")
 
 
-def _protocol(seeds: int | None, steps: int | None, windows: int | None) -> Protocol:
-    protocol = PROTOCOL
+def _protocol(seeds: int | None, **given: Any) -> Protocol:
+    """The paper's protocol with what was given in place of its own constants."""
+    changes = {name: value for name, value in given.items() if value is not None}
     if seeds is not None:
         # Seeds beyond the paper's ten go on counting from there.
-        protocol = replace(
-            protocol, seeds=tuple(range(PROTOCOL.seeds[0], PROTOCOL.seeds[0] + seeds))
-        )
-    if steps is not None:
-        protocol = replace(protocol, steps=steps)
-    if windows is not None:
-        protocol = replace(protocol, corpus_windows=windows)
-    return protocol
+        changes["seeds"] = tuple(range(PROTOCOL.seeds[0], PROTOCOL.seeds[0] + seeds))
+    try:
+        return replace(PROTOCOL, **changes)
+    except ValueError as error:
+        raise Problem(str(error)) from error
 
 
 def _label(
@@ -214,7 +223,9 @@ def _label(
     """What was asked for, in the words of the command."""
     narrowed = {"corpora": corpora, "arms": arms, "backbones": backbones}
     options = [f"--{key} {','.join(names)}" for key, names in narrowed.items() if names]
-    return " ".join([name, *options, f"--seeds {len(protocol.seeds)}"])
+    usual = PROTOCOL.determinants()
+    changed = [f"{k}={v}" for k, v in protocol.determinants().items() if usual.get(k) != v]
+    return " ".join([name, *options, f"--seeds {len(protocol.seeds)}", *changed])
 
 
 def _write(
