@@ -148,13 +148,14 @@ def test_a_warm_start_is_at_the_mapped_solution() -> None:
 
 
 def test_the_findings_read_the_records_of_a_run() -> None:
-    frame = scaled().assign(corpus="lorenz63", backbone="relu")
+    frame = pd.concat(scaled().assign(corpus="lorenz63", backbone=b) for b in ("tanh", "tanh+ln"))
     found = get_study("equivariance").findings(frame)
     assert all(f.verdict != "not checkable" and np.isfinite(f.numbers).all() for f in found)
 
 
 def test_the_floor_alone_is_lifted() -> None:
-    model = equivariance._start("tanh+ln", 1, 5, SMALL)
+    train = equivariance._parts(problem("ou", SMALL), 5, 1.0).train
+    model = equivariance._start("tanh+ln", train, 5, SMALL)
     before, after = (m.tasks["state"].belief for m in (model, equivariance._lift_floor(model, 8.0)))
     gap = jnp.diagonal(after.cov()) - jnp.diagonal(before.cov())
     np.testing.assert_allclose(gap, 63.0 * SMALL.cov_floor, rtol=1e-3)

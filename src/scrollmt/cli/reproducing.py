@@ -19,8 +19,9 @@ from scrollmt.paper.arena.records import Records
 from scrollmt.paper.arms import get_arm
 from scrollmt.paper.data import published
 from scrollmt.paper.protocol import PROTOCOL, Protocol, draws_of
-from scrollmt.paper.studies import STUDIES, findings
+from scrollmt.paper.studies import STUDIES, findings, with_first_draws
 from scrollmt.paper.studies.base import sweep, unique
+from scrollmt.paper.studies.beside import tables_beside
 from scrollmt.paper.tables import ledger, main_page, report
 from scrollmt.paper.tables.selection import drop_unselected
 
@@ -197,7 +198,7 @@ def reproduce(
                 arrays = archive.load_arrays(out / "records")
     if frame.empty:
         raise Problem(f"no records to write {name!r} from; compute them with `reproduce all` first")
-    for path in _write(name, frame, arrays, calls, out):
+    for path in _write(name, frame, arrays, calls, out, protocol):
         say(f"wrote {path}")
 
 
@@ -234,6 +235,7 @@ def _write(
     arrays: report.Arrays,
     calls: list[dict[str, Any]],
     out: Path,
+    protocol: Protocol,
 ) -> list[Path]:
     command = "scrollmt " + " ".join(sys.argv[1:])
     asked = MAIN_STUDIES if name == MAIN else (name,) if name in STUDIES else ()
@@ -241,10 +243,20 @@ def _write(
     written: list[Path] = []
     if name in (MAIN, "all"):
         about = [f for f in found if f.study in MAIN_STUDIES]
-        written += main_page.write(out, frame, about, command=command, calls=calls)
+        written += main_page.write(
+            out, frame, about, command=command, calls=calls, protocol=protocol
+        )
     if name not in (MAIN, "report"):
         stem = "ledger" if name == "all" else name
-        written += ledger.write(out, found, name=stem, command=command)
+        written += ledger.write(
+            out,
+            found,
+            name=stem,
+            command=command,
+            alone=with_first_draws(frame, found),
+            beside=tables_beside(frame),
+            protocol=protocol,
+        )
     if name in ("all", "report"):
         written.append(report.write(out, frame, found, arrays, command=command))
     return written
