@@ -148,7 +148,7 @@ def test_departures_are_those_of_the_protocol() -> None:
     assert "penalty" not in literal
     assert literal.count("\n") == departures().count("\n") - 1
     for line in (*departures().splitlines(), "OU is drawn four times"):
-        assert line in ledger.page([finding(1.0)])
+        assert line in ledger.page([finding(1.0, id="C001")])
 
 
 # Sides
