@@ -19,6 +19,7 @@ FIRST := $(patsubst %,tests/test_%.py,docs golden answers zoo arms fuzz extra_he
 	cluster interop batching report forecast joint fit heads forecaster selection backtests \
 	corpora_lorenz63 fused engines arena laws store)
 REST := $(filter-out $(FIRST),$(wildcard tests/test_*.py))
+LEFT_OUT := "not (slow or cluster or site)"
 # The way of the data, from numerics to a fitted forecaster.
 CORE := $(patsubst %,tests/test_%.py,forecaster heads beliefs windows scores model objective \
 	observables splits normal labels architecture)
@@ -30,7 +31,7 @@ help:
 	@echo "make install create .venv with the package and all that the other targets need"
 	@echo "make demo    draw a corpus, fit the default model, print its scores, draw a picture"
 	@echo "make quick   lint, type check and run the core tests, in a little over a minute"
-	@echo "make test    lint, type check and run the tests but for the slow ones"
+	@echo "make test    lint, type check and run the tests but those of a cluster, of the site and slow ones"
 	@echo "make test-all lint, type check and run all tests; says which it leaves out"
 	@echo "make browser install Chromium for the tests of pages, where there is none"
 	@echo "make docs    build the documentation into the folder site, strictly"
@@ -46,12 +47,12 @@ demo: $(INSTALLED)
 quick: lint
 	$(QUICKLY) $(PYTEST) -m "not (slow or browser or cluster or site)" $(CORE)
 
-# Slow are those that fit for long: every code block of the documents, the golden records, files of
-# all kinds from the config to the report. Without a browser its tests are left out, and named at the
+# Slow are tests of more than two seconds: every code block of the documents, the golden records,
+# processes that are killed, files of all kinds from the config to the report. Without a browser its tests are left out, and named at the
 # end; with SCROLLMT_REQUIRE_BROWSER set in the environment they fail.
 test: lint
-	$(QUICKLY) $(PYTEST) -m "not slow" $(FIRST)
-	$(QUICKLY) $(PYTEST) -m "not slow" $(REST)
+	$(QUICKLY) $(PYTEST) -m $(LEFT_OUT) $(FIRST)
+	$(QUICKLY) $(PYTEST) -m $(LEFT_OUT) $(REST)
 
 test-all: lint
 	$(QUICKLY) $(PYTEST) $(FIRST)

@@ -8,9 +8,10 @@ r"""The default preset beside its peers: the evidence behind docs/results/defaul
 `collect` puts records into docs/results/default/records.csv, from which `write` makes the page.
 
 `run` goes on where it stopped. Data lie in the folder named by SCROLLMT_DATA. A method is a peer
-(see peers/__init__.py), the simulator's own law (`oracle`, on ou and lorenz63) or `default`, with
-keywords of Forecaster as in `default:preset=quick+refit=True`. Every set and method has a process
-of its own, which makes its peak memory known; the seconds of its first split hold compilation.
+(see scrollmt.paper.peers), the simulator's own law (`oracle`, on ou and lorenz63) or `default`,
+with keywords of Forecaster as in `default:preset=quick+refit=True`. Every set and method has a
+process of its own, which makes its peak memory known; the seconds of its first split hold
+compilation.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ import numpy as np
 import typer
 from default_page import page
 from default_problems import PROBLEMS, SIMULATED, Fold
-from peers import PEERS, peer
-from peers.protocol import forecast
 
 from scrollmt import Forecaster, scores
 from scrollmt.laws import Law
+from scrollmt.paper.peers import PEERS, peer
+from scrollmt.paper.peers.protocol import forecast
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "docs" / "results"

@@ -53,9 +53,10 @@ def _introduction() -> str:
         "validation part, and is trained again on both with what was chosen. The default preset "
         "gets both parts as one and chooses by itself. Nothing is chosen on test rows. Sets that "
         f"were looked at while the default was developed: {', '.join(DEVELOPMENT_SETS)}. Loaders "
-        "and questions are in `scrollmt.corpora`; peers and their settings in `benchmarks/peers`. "
-        "Not all splits and peers have been run yet: a cell says so where it has fewer splits than "
-        "its line, and one split has no standard error. Seconds were measured beside other work."
+        "and questions are in `scrollmt.corpora`; peers and their settings in "
+        "`scrollmt.paper.peers`. Not all splits and peers have been run yet: a cell says so where "
+        "it has fewer splits than its line, and one split has no standard error. Seconds were "
+        "measured beside other work."
     )
     command = "python benchmarks/default.py write"
     return (

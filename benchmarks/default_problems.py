@@ -17,11 +17,11 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from peers.protocol import Classes, Question, Rows, Value
 
 from scrollmt.corpora import de_price, lorenz63, ou, pm25, river, uci, wind
 from scrollmt.corpora.base import OracleScore
 from scrollmt.heads import AbstractHead
+from scrollmt.paper.peers.protocol import Classes, Question, Rows, Value
 from scrollmt.splits import Split, random_split
 from scrollmt.windows import Recipe, Windows
 

@@ -174,6 +174,7 @@ def test_a_plan_has_one_head_for_every_answer(fitted: Forecaster) -> None:
     assert list(fitted.predict(rows()[0])) == list(TASKS)
 
 
+@pytest.mark.slow
 def test_two_modes_are_found_and_a_threshold_between_them_is_read_off(fitted: Forecaster) -> None:
     X, Y = rows(2_000, seed=1)
     laws: Any = fitted.predict(X)
@@ -192,6 +193,7 @@ def rows_of(*names: str) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     return X, {name: Y[name] for name in names}
 
 
+@pytest.mark.slow
 def test_out_of_fold_scores_are_those_of_the_laws_by_fold(fitted: Forecaster) -> None:
     """An oracle by hand: predict each fold by the members that did not train on it."""
     X, Y = rows()
@@ -265,6 +267,7 @@ def test_variants_of_one_class_have_names_of_their_own() -> None:
     assert len({repr(one) for one in ready.heads.values()}) == 4
 
 
+@pytest.mark.slow
 def test_beliefs_by_task_hold_for_all_heads_of_the_task() -> None:
     X, Y = rows()
     belief = {"value": "none", "alarm": "diag", "band": "full"}
@@ -377,6 +380,7 @@ def test_windows_know_the_numbers_behind_their_questions() -> None:
         np.testing.assert_array_equal(one.cut.labels(values), labelled.Y[name])
 
 
+@pytest.mark.slow
 def test_windows_are_fitted_and_answered_with_their_numbers(tmp_path: Path) -> None:
     cut = windows()
     model = Forecaster.for_windows(cut, steps=30, verbose=False).fit(cut)
@@ -412,6 +416,7 @@ def test_saved_answers_predict_the_same(fitted: Forecaster, tmp_path: Path) -> N
     pd.testing.assert_frame_equal(again.evaluate(X, Y), fitted.evaluate(X, Y))
 
 
+@pytest.mark.slow
 def test_exported_answers_are_those_of_predict(fitted: Forecaster) -> None:
     X, _ = rows(50, seed=2)
     session = onnxruntime.InferenceSession(to_onnx(fitted).SerializeToString())
@@ -439,6 +444,7 @@ def test_a_law_without_a_distribution_function_is_not_cut() -> None:
     assert plan.answers["alarm"] == (Answer("alarm"),)
 
 
+@pytest.mark.slow
 def test_recalibration_and_ensembles_go_over_answers() -> None:
     X, Y = rows()
     model = Forecaster(

@@ -45,6 +45,7 @@ ROOMS = [
     "objective",
     "routing",
     "_fitting.vectors",
+    "combining",
     "_fitting.step",
     "_fitting.memory",
     "_fitting.outcome",
@@ -93,6 +94,7 @@ ROOMS = [
     "_fitting.training",
     "_scoring.recalibration",
     "_scoring.judging",
+    "online",
     "forecaster",
     "export",
     "backtests",
@@ -101,10 +103,12 @@ ROOMS = [
     "report",
     "paper",
     "paper.data",
+    "paper.peers",
     "paper.arms",
     "paper.arena",
     "paper.tables",
     "paper.studies",
+    "paper.beyond",
     "cli.demonstration",
     "cli",
     "_moved",
@@ -233,6 +237,7 @@ jax.config.update("jax_num_cpu_devices", 2)
 """
 
 
+@pytest.mark.slow
 def test_importing_scrollmt_changes_nothing_global() -> None:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XLA_"))}
     done = subprocess.run(

@@ -50,6 +50,7 @@ def test_only_what_is_missing_is_computed(tmp_path: Path) -> None:
     assert calls(tmp_path / "diary") == ["arm0", "arm0", "arm1", "arm2"]
 
 
+@pytest.mark.slow
 def test_jobs_that_take_times_run_last_and_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,6 +69,7 @@ def test_jobs_that_take_times_run_last_and_one_by_one(
             assert len(other.calls()) == 1
 
 
+@pytest.mark.slow
 def test_a_real_job_is_trained_scored_and_recorded(tmp_path: Path) -> None:
     small = replace(PROTOCOL, steps=10, corpus_windows=200, truth_members=5)
     job = make_job("ou", "scroll-diag", "tanh", small, seeds=(0, 1))
@@ -102,6 +104,7 @@ def test_a_second_driver_is_turned_away_before_it_computes(tmp_path: Path) -> No
     assert calls(tmp_path / "diary") == []
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_a_killed_dask_worker_costs_nothing(tmp_path: Path) -> None:
     diary = tmp_path / "diary"
@@ -150,6 +153,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_killed_driver_resumes(tmp_path: Path) -> None:
     diary, path, script = tmp_path / "diary", tmp_path / "records.sqlite", tmp_path / "driver.py"
     jobs = sweep(diary, 8, arm3="waits", arm5="waits")
@@ -183,6 +187,7 @@ def test_a_killed_driver_resumes(tmp_path: Path) -> None:
         assert_same_records(records, reference, jobs)
 
 
+@pytest.mark.slow
 def test_an_interrupt_while_recording_loses_nothing_that_is_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,6 +254,7 @@ register(OwnArm("outside-constant", "", constant))
 """
 
 
+@pytest.mark.slow
 def test_a_worker_process_knows_arms_and_corpora_of_other_modules(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

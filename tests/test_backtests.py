@@ -81,6 +81,7 @@ def with_folds(windows: Windows, **settings: Any) -> Forecaster:
     return Forecaster.for_windows(windows, **chosen)
 
 
+@pytest.mark.slow
 def test_with_folds_the_validation_part_trains_too() -> None:
     windows = cut()
     found = backtest(windows, with_folds(windows), 2)
@@ -101,6 +102,7 @@ def test_with_folds_the_validation_part_trains_too() -> None:
     assert by_preset.models[1, 4].validation is None
 
 
+@pytest.mark.slow
 def test_the_embargo_of_a_backtest_is_that_of_its_folds() -> None:
     windows = cut(300)
     split = windows.rolling_origins(1, embargo="auto")
@@ -136,6 +138,7 @@ def test_no_target_of_a_training_window_lies_after_the_origin(folds: int | None)
         np.testing.assert_array_equal(parts.test.rows, windows.rows[split.test])
 
 
+@pytest.mark.slow
 def test_what_comes_after_the_origin_changes_no_refit() -> None:
     """The same series with another future: the refits are equal bit for bit."""
     windows = cut(300)
@@ -153,6 +156,7 @@ def test_what_comes_after_the_origin_changes_no_refit() -> None:
     assert before.recipe_ == after.recipe_
 
 
+@pytest.mark.slow
 def test_rows_of_weight_zero_vanish(done: Backtest) -> None:
     """Padding changes neither the data terms nor the validation score."""
     windows = cut()
@@ -227,6 +231,7 @@ def test_differences_pair_origins(done: Backtest) -> None:
         other.minus(Backtest(done.table, done.splits[1:], {}))
 
 
+@pytest.mark.slow
 def test_a_split_of_ones_own_is_one_origin(done: Backtest) -> None:
     windows = cut()
     split = windows.chronological_split()

@@ -161,6 +161,7 @@ def test_normal_energy_is_the_normal_density(size: int) -> None:
     np.testing.assert_allclose(d_cov, slope, rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_batch_of_full_beliefs_on_two_threads_does_not_wait_for_itself() -> None:
     """Three factorisations at once over a batch of ten used to lock up a pool of two threads."""
     script = """
@@ -186,6 +187,7 @@ print("ended", set(fits.stop_reason))
 # Runs that leave
 
 
+@pytest.mark.slow
 def test_runs_that_have_ended_leave_and_nobody_notices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Six runs, four of them hopeless: the batch shrinks to three and to two, results stay."""
     rates = [0.02, 1e30, 0.05, 1e30, 1e30, 1e30]
@@ -327,6 +329,7 @@ def test_an_interrupt_in_the_first_part_leaves_the_others_at_their_start() -> No
 # Compilation
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="mappings are counted on Linux alone")
 def test_programs_are_let_go_before_the_process_runs_out_of_mappings(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -347,6 +350,7 @@ def test_programs_are_let_go_before_the_process_runs_out_of_mappings(
     np.testing.assert_array_equal(first.best_score, again.best_score)
 
 
+@pytest.mark.slow
 def test_programs_are_reused_between_fits_and_kept_on_disk_where_asked(tmp_path: Path) -> None:
     schedule = Schedule(steps=10)
     train([0, 1], [0.01, 0.02], schedule)

@@ -365,6 +365,7 @@ models.save(model, target, (Path(sys.argv[1]) / "config.toml").read_text() + "# 
 """
 
 
+@pytest.mark.slow
 def test_a_fit_killed_while_it_replaces_a_model_loses_none(
     fitted_table: Path, tmp_path: Path
 ) -> None:
@@ -529,6 +530,7 @@ def test_report_is_a_page_on_unseen_windows(fitted_series: Path, tmp_path: Path)
     assert "browser" in refused(*arguments[:-1], "-")
 
 
+@pytest.mark.slow
 def test_a_fair_comparison_needs_the_data_of_the_fit(fitted_table: Path, tmp_path: Path) -> None:
     write_table(tmp_path)
     text = (tmp_path / "table.csv").read_text().splitlines()
@@ -559,6 +561,7 @@ def test_a_series_with_a_stride_in_step_with_the_day_keeps_to_its_hours(tmp_path
     assert off_grid not in str(found("forecast", model, data, "--on-grid")["notices"])
 
 
+@pytest.mark.slow
 def test_a_forecast_of_many_leads_is_readable_on_a_narrow_terminal(tmp_path: Path) -> None:
     write_series(tmp_path)
     config = tmp_path / "config.toml"

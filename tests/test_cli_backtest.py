@@ -129,6 +129,7 @@ def commands_of_children() -> Iterator[list[str]]:
         commands.extend(seen.values())
 
 
+@pytest.mark.slow
 def test_several_processes_give_the_same_scores(folder: Path) -> None:
     (folder / "config.toml").write_text(ONE + BATCHES)
     command = ("backtest", folder / "config.toml", "--origins", 2, "--seeds", "3,4")

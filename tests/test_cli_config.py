@@ -78,6 +78,7 @@ def test_a_table_config_becomes_heads() -> None:
     # A preset that nobody touched keeps its name.
     expected: dict[str, Any] = {"preset": "default", "belief": "full", "backbone": "select"}
     assert config.settings == expected | {
+        "routing": "free",
         "refit": False,
         "calibrate": "none",
         "seed": 7,
@@ -88,6 +89,10 @@ def test_a_table_config_becomes_heads() -> None:
     assert not parsed(TABLE + "[split]\ntest = 0\n[model]\nrefit = false\n").settings["refit"]
     assert parsed(TABLE + '[model]\npreset = "quick"\n').settings["preset"] == "quick"
     assert parsed(TABLE + '[model]\nbelief = "low-rank"\n').settings["belief"] == "low-rank"
+    assert parsed(TABLE + '[model]\nrouting = "elbo"\n').settings["routing"] == "elbo"
+    # Prior precisions of a curvature are chosen on what is held out, which then cannot train.
+    curved = parsed(TABLE + '[model]\nrouting = "laplace"\n[split]\ntest = 0\n')
+    assert not curved.settings["refit"]
 
 
 @pytest.mark.parametrize(
@@ -260,6 +265,12 @@ def test_every_mistake_is_named(name: str) -> None:
         ("[table]", '[split]\norder = "shuffled"\n[table]', "split.order must be one of"),
         ("[table]", "[split]\nvalidation = 0.5\ntest = 0.5\n[table]", "nothing to train on"),
         ("[table]", "[split]\ntest = -0.1\n[table]", "split.test must be a number from 0 to below"),
+        ("[table]", '[model]\nrouting = "best"\n[table]', "model.routing must be one of 'free'"),
+        (
+            "[table]",
+            '[model]\nrouting = "elbo"\nbelief = "none"\n[table]',
+            "model.routing: task 'state': routing='elbo' needs a belief with a variance",
+        ),
         ("[table]", "[split]\nembargo = 3\n[table]", "unknown key 'split.embargo'"),
     ],
 )

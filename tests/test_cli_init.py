@@ -140,6 +140,7 @@ def test_a_question_that_cannot_be_learned_is_a_comment_with_the_reason(tmp_path
     assert "config.toml" not in reason
 
 
+@pytest.mark.slow
 def test_a_short_file_gets_short_windows(tmp_path: Path) -> None:
     shown = []
     for rows in (1000, 300, 100, 40, 20):

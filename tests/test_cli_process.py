@@ -39,6 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_bad_input_is_one_sentence_and_status_two(folder: Path) -> None:
     (folder / "bad.toml").write_text("[data]\nfiel = 3\n")
     result = call("fit", "bad.toml", cwd=folder)
@@ -75,6 +76,7 @@ def test_verbs_are_completed() -> None:
     assert result.stdout.split() == ["evaluate"]
 
 
+@pytest.mark.slow
 def test_an_interrupt_keeps_the_best_model_so_far(folder: Path, tmp_path: Path) -> None:
     endless = QUICK.replace("steps = 5", "steps = 1000000\neval_every = 200\npatience = 1000000")
     config = (folder / "config.toml").read_text().replace(QUICK, endless)

@@ -187,6 +187,7 @@ def test_outputs_name_folds_and_no_validation_part(fitted: tuple[Path, str]) -> 
     assert "folds" not in done("fit", folder / "config.toml", "--check")
 
 
+@pytest.mark.slow
 def test_verbs_after_a_fit_by_folds(fitted: tuple[Path, str], tmp_path: Path) -> None:
     folder, _ = fitted
     facts = json.loads((folder / "model" / "fit.json").read_text())
@@ -200,6 +201,7 @@ def test_verbs_after_a_fit_by_folds(fitted: tuple[Path, str], tmp_path: Path) ->
     assert (tmp_path / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_all_rows_may_train(tmp_path: Path) -> None:
     done("fit", in_folder(tmp_path, SERIES + FOLDS + "test = 0\n" + QUICK))
     assert "nothing that the fit has not seen" in refused(
@@ -228,6 +230,7 @@ def test_init_leaves_validation_to_the_preset(tmp_path: Path) -> None:
         assert config.split.fractions == pytest.approx((0.6, 0.2, 0.2))
 
 
+@pytest.mark.slow
 def test_backtests_by_folds_are_the_library_s(tmp_path: Path) -> None:
     config = in_folder(tmp_path, SERIES + FOLDS + QUICK)
     stated = found("backtest", config, "--origins", 2)

@@ -40,6 +40,7 @@ print(len(names), *names)
 """
 
 
+@pytest.mark.slow
 def test_a_first_fit_compiles_few_programs() -> None:
     run = [sys.executable, "-c", FIRST_FIT]
     done = subprocess.run(run, capture_output=True, text=True, check=True)

@@ -101,6 +101,7 @@ def test_bad_states_are_refused(corpus):
         corpus.true_var(x)
 
 
+@pytest.mark.slow
 def test_states_in_other_units_are_refused(corpus):
     with pytest.raises(ValueError, match="units of the corpus"):
         corpus.oracle(corpus.X * 1e6, corpus.Y)

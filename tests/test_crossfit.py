@@ -124,6 +124,7 @@ def test_candidates_race_on_one_fold_and_the_finalists_run_on_all(fitted: Foreca
         assert sum(fitted.weights_[name]) == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_the_validation_score_is_out_of_fold() -> None:
     """Labels of pure noise: whoever had seen them would score better than their entropy."""
     rng = np.random.default_rng(4)
@@ -166,6 +167,7 @@ def test_a_model_with_weights_is_stored(fitted: Forecaster, tmp_path: Any) -> No
         np.testing.assert_array_equal(again.predict(X)[name].to_frame(), law.to_frame())
 
 
+@pytest.mark.slow
 def test_members_of_several_seeds_share_the_weight() -> None:
     model = Forecaster(TASKS, preset=small(folds=2), ensemble=2).fit(*rows())
     assert model.weights_ is not None
@@ -175,6 +177,7 @@ def test_members_of_several_seeds_share_the_weight() -> None:
     assert np.isfinite(model.validation_nll_)
 
 
+@pytest.mark.slow
 def test_folds_are_chosen_by_validation_or_by_the_preset() -> None:
     X, Y = rows()
     three = Forecaster(TASKS, preset=small(folds=None), validation=3).fit(X, Y)
@@ -186,6 +189,7 @@ def test_folds_are_chosen_by_validation_or_by_the_preset() -> None:
         Forecaster(TASKS, preset=small(), validation=1).fit(X, Y)
 
 
+@pytest.mark.slow
 def test_a_class_that_a_fold_never_saw_is_told() -> None:
     X, _ = rows()
     rare = np.zeros(len(X))
@@ -195,6 +199,7 @@ def test_a_class_that_a_fold_never_saw_is_told() -> None:
         model.fit(X, {"event": rare})
 
 
+@pytest.mark.slow
 def test_a_task_without_labels_in_a_fold_is_fitted() -> None:
     X, Y = rows()
     folds = k_folds(len(X), 5, 0)
@@ -206,6 +211,7 @@ def test_a_task_without_labels_in_a_fold_is_fitted() -> None:
     assert np.isfinite(model.validation_nll_)
 
 
+@pytest.mark.slow
 def test_coupled_tasks_are_weighed_as_one() -> None:
     X, Y = rows()
     tasks = {"value": Gaussian(), "beside": Gaussian(), "event": Event()}

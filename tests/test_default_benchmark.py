@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 from scrollmt.corpora.located import FOLDER_VARIABLE
+from scrollmt.paper.peers.protocol import ClassCodes, Classes, Value
 from test_corpora_uci import write_set
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
@@ -21,7 +22,7 @@ def modules() -> Any:
     """The benchmark's modules, which are scripts beside each other."""
     sys.path.insert(0, str(BENCHMARKS))
     try:
-        names = ("default", "default_page", "default_problems", "default_records", "peers.protocol")
+        names = ("default", "default_page", "default_problems", "default_records")
         yield {name: importlib.import_module(name) for name in names}
     finally:
         sys.path.remove(str(BENCHMARKS))
@@ -139,8 +140,8 @@ def test_methods_carry_keywords(modules: Any) -> None:
             runner.check(sets, methods)
 
 
-def test_a_censored_value_is_scored_by_the_mass_at_its_limits(modules: Any) -> None:
-    asked = modules["peers.protocol"].Value((0.0, 1.0))
+def test_a_censored_value_is_scored_by_the_mass_at_its_limits() -> None:
+    asked = Value((0.0, 1.0))
     law = asked.law(np.array([0.2, 0.2, 0.2]), np.array([0.1, 0.1, 0.1]))
     expected = [stats.norm.logcdf(-2), stats.norm.logpdf(0.3, 0.2, 0.1), stats.norm.logsf(8)]
     np.testing.assert_allclose(law.log_prob(np.array([0.0, 0.3, 1.0])), expected)
@@ -149,14 +150,14 @@ def test_a_censored_value_is_scored_by_the_mass_at_its_limits(modules: Any) -> N
     np.testing.assert_allclose(mixed.log_prob(np.array([0.0])), np.log(both))
 
 
-def test_a_class_that_training_lacks_keeps_a_share(modules: Any) -> None:
-    protocol = modules["peers.protocol"]
-    codes = protocol.ClassCodes(protocol.Classes(3), np.array([0, 2, 2, 0]))
+def test_a_class_that_training_lacks_keeps_a_share() -> None:
+    codes = ClassCodes(Classes(3), np.array([0, 2, 2, 0]))
     law = codes.law(np.array([[0.25, 0.75]]))
     np.testing.assert_allclose(law.probs, [[0.25 * 6 / 7, 1 / 7, 0.75 * 6 / 7]])
     assert codes.known(np.array([0, 1, 2])).tolist() == [True, False, True]
 
 
+@pytest.mark.slow
 def test_a_run_end_to_end_resumes_and_makes_a_page(
     modules: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

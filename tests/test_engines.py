@@ -36,6 +36,7 @@ def drained(jobs: list[Job], engine: str) -> tuple[dict[Job, str], BaseException
     return done, None
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 @pytest.mark.parametrize("engine", ["processes", "dask", "tcp"])
 def test_every_engine_gives_what_this_process_gives(
@@ -77,6 +78,7 @@ def test_threads_of_this_process_run_jobs_side_by_side(tmp_path: Path) -> None:
     assert set(processes(tmp_path)) == {os.getpid()}
 
 
+@pytest.mark.slow
 def test_a_worker_process_that_dies_is_reported(tmp_path: Path) -> None:
     jobs = sweep(tmp_path, 3, arm1="dies")
     done, fault = drained(jobs, "processes")
@@ -86,6 +88,7 @@ def test_a_worker_process_that_dies_is_reported(tmp_path: Path) -> None:
     assert "ou arm1 tanh: a worker process died" in str(fault)
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_a_job_that_kills_dask_workers_takes_no_other_with_it(
     tmp_path: Path, cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
@@ -100,6 +103,7 @@ def test_a_job_that_kills_dask_workers_takes_no_other_with_it(
     assert calls(tmp_path).count("arm1") == 2
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_what_is_not_finished(tmp_path: Path) -> None:
     jobs = sweep(tmp_path, 3, arm1="waits")
 
@@ -117,6 +121,7 @@ def test_an_interrupt_ends_what_is_not_finished(tmp_path: Path) -> None:
     assert calls(tmp_path, "ended") == ["arm0"]
 
 
+@pytest.mark.slow
 def test_an_interrupt_that_another_thread_takes_is_noticed(tmp_path: Path) -> None:
     jobs = sweep(tmp_path, 2, arm1="waits")
     # The system may hand a signal to any thread that does not block it: here, to the timer's.

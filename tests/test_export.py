@@ -142,6 +142,7 @@ def fitted() -> Forecaster:
     return tiny(preset=replace(SHORT, folds=5, moments=False)).fit(1e4 + 30.0 * X, Y)
 
 
+@pytest.mark.slow
 def test_a_fitted_committee_comes_back(fitted: Forecaster) -> None:
     assert {len(members) for members in fitted.committee_.values()} == {10}
     X = 1e4 + 30.0 * windows(13, seed=1)[0]
@@ -172,6 +173,7 @@ def test_the_file_knows_its_columns_tasks_and_shapes(fitted: Forecaster) -> None
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("belief", ["none", "diag", "full", "low-rank"])
 @pytest.mark.parametrize("norm", [False, True])
 def test_every_belief_agrees(belief: str, norm: bool) -> None:

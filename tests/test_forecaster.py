@@ -373,6 +373,7 @@ def test_integers_that_no_float_holds_are_refused() -> None:
         tiny().fit(X, Y, sample_weight=[10**400] + [1] * 59)
 
 
+@pytest.mark.slow
 def test_steps_and_patience_take_the_place_of_the_presets_own() -> None:
     X, Y = windows()
     short = tiny(steps=7).fit(X, Y)
@@ -527,6 +528,7 @@ def test_copies_are_complete(fitted: Forecaster) -> None:
     assert_same(numbers(copy.deepcopy(fitted), NEW), numbers(fitted, NEW))
 
 
+@pytest.mark.slow
 def test_a_fit_under_x64_is_float64_throughout() -> None:
     def precisions(tree: Any) -> set[str]:
         return {a.dtype.name for a in jax.tree.leaves(tree) if eqx.is_inexact_array(a)}

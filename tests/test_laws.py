@@ -67,6 +67,7 @@ def test_what_a_law_does_not_say_follows_from_its_distribution_function(law: Own
         assert stats.kstest(draws[:, n], cdf).pvalue > 1e-3
 
 
+@pytest.mark.slow
 def test_the_default_crps_agrees_with_closed_forms() -> None:
     for y in (CENTRE - 5.0 * SCALE, CENTRE, CENTRE + 0.3 * SCALE, CENTRE + 40.0 * SCALE):
         want = scoringrules.crps_laplace(y, CENTRE, SCALE, backend="numpy")
@@ -108,6 +109,7 @@ def test_any_laws_of_a_number_are_mixed_exactly() -> None:
     np.testing.assert_allclose(mix([both, both]).log_prob(y), both.log_prob(y))
 
 
+@pytest.mark.slow
 def test_laws_of_different_families_have_a_mixture_too() -> None:
     members = [LAPLACE, GaussianLaw(CENTRE, SCALE), StudentTLaw(CENTRE, SCALE**2, 1.0, 4.0)]
     both = mix(members)
@@ -126,6 +128,7 @@ def test_a_mass_in_a_mixture_outweighs_a_density() -> None:
     assert both.cdf_pair(0.0)[0][0] == pytest.approx(0.25)
 
 
+@pytest.mark.slow
 def test_it_changes_units_tables_and_names() -> None:
     moved = LAPLACE.affine(10.0, 3.0)
     want = Own(stats.laplace, 10.0 + 3.0 * CENTRE, 3.0 * SCALE)
@@ -180,6 +183,7 @@ class OwnHead(AbstractHead):
         return OwnNormal(stats.norm, np.asarray(mean, float), np.sqrt(0.3 + np.asarray(var, float)))
 
 
+@pytest.mark.slow
 def test_a_head_with_a_law_of_its_own_is_fitted_and_reported(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(80, 2))

@@ -208,6 +208,7 @@ def test_each_head_scores_better_than_a_gaussian() -> None:
         assert gain.mean() > 4.0 * gain.std() / math.sqrt(len(gain)), name
 
 
+@pytest.mark.slow
 def test_labels_on_a_grid_are_no_chance_to_be_narrow() -> None:
     """Whole numbers: the noise of a component is at least that of rounding, trained or not."""
     rng = np.random.default_rng(0)

@@ -125,6 +125,7 @@ def test_quantiles_keep_their_shapes_and_ends() -> None:
     np.testing.assert_allclose(same.quantile(far), MEMBERS[0].quantile(far), rtol=1e-9)
 
 
+@pytest.mark.slow
 @BOTH
 def test_the_crps_is_the_integral_of_squared_gaps(law: RealLaw) -> None:
     for offset in (-7.0, 0.0, 0.4, 15.0):

@@ -201,6 +201,7 @@ def test_parts_of_ones_own_fit_beside_those_of_the_package(fitted: Forecaster) -
     assert np.isfinite(fitted.evaluate(NEW, NEW_Y)["nll"]).all()
 
 
+@pytest.mark.slow
 def test_they_are_saved_loaded_and_reported(fitted: Forecaster, tmp_path: Path) -> None:
     fitted.save(tmp_path / "model")
     back = load(
@@ -229,6 +230,7 @@ def outside() -> Iterator[OwnArm]:
     del ARMS["linear"], SOURCES["station"]
 
 
+@pytest.mark.slow
 def test_an_arena_of_our_arm_and_theirs_on_their_corpus(
     outside: OwnArm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -107,6 +107,7 @@ def test_a_class_that_has_changed_is_refused(saved: Path) -> None:
         load(saved, custom=[Blocks, other])
 
 
+@pytest.mark.slow
 def test_loading_imports_nothing_by_a_stored_name(saved: Path, tmp_path: Path) -> None:
     """A module of the stored class's name lies on the path, and is never executed."""
     trap = "import pathlib; pathlib.Path(__file__).with_name('sprung').touch()\n"

@@ -31,6 +31,7 @@ def written(frame: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return folder
 
 
+@pytest.mark.slow
 def test_the_committed_ledger_is_what_the_committed_records_say(
     frame: pd.DataFrame, tmp_path: Path
 ) -> None:

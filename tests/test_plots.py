@@ -394,6 +394,7 @@ def test_compare_alone_fits_each_task_as_the_joint_model_was_fitted(model: Forec
     assert "sharing helps" in ax.get_xlabel()
 
 
+@pytest.mark.slow
 def test_compare_alone_on_windows_keeps_their_chronological_judges() -> None:
     rng = np.random.default_rng(0)
     frame = {"x": np.cumsum(rng.normal(size=300))}
@@ -410,6 +411,7 @@ def test_compare_alone_on_windows_keeps_their_chronological_judges() -> None:
     assert list(table.index) == ["next", "band"]
 
 
+@pytest.mark.slow
 def test_compare_alone_on_windows_keeps_their_folds() -> None:
     frame = {"x": np.random.default_rng(0).normal(size=300)}
     questions = {"next": at_lead("x"), "high": at_lead("x") > 0}
@@ -668,6 +670,7 @@ def test_certain_and_impossible_events_are_drawn(p: float) -> None:
     rendered(plots.agreement(law.prob, 1.0 - law.prob))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "law",
     [

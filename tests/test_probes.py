@@ -119,6 +119,7 @@ def variant(factor: float, name: str) -> pd.DataFrame:
     return frame[frame["setting"] == setting].set_index("seed")
 
 
+@pytest.mark.slow
 def test_the_reference_is_the_arm_of_the_tables() -> None:
     ours, arm = variant(1.0, equivariance.COLD), recorded("ou", "scroll-diag", "tanh+ln")
     arm = arm.set_index("seed")
@@ -205,7 +206,7 @@ def test_the_joint_probe_is_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(joint, "run", run)
     frame = recorded(coupling.CORPUS, coupling.NAME, coupling.BACKBONE)
-    assert calls["schedule"].steps == SMALL.steps
+    assert calls["protocol"].steps == SMALL.steps
     assert calls["windows"] == (80, 40, 800)
     strong = frame[frame["setting"] == json.dumps({"rho": 0.8})].set_index("seed")
     assert [*strong["gain"]] == [5.8, 6.8]

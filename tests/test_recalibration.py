@@ -77,6 +77,7 @@ INSIDE: dict[str, RealLaw] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", INSIDE)
 def test_cdf_quantiles_masses_and_moments_are_those_of_one_law(name: str) -> None:
     inside = INSIDE[name]
@@ -113,6 +114,7 @@ def test_density_and_moments_agree_with_quadrature() -> None:
     assert law.cdf(0.1)[0] == pytest.approx(upto, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_masses_of_counts_add_up_and_give_the_moments() -> None:
     mild = PitMap((-1.0, 0.1, 1.2), (-0.9, 0.2, 1.1))
     law, k = RecalibratedLaw(INSIDE["count"], mild), np.arange(400.0)
@@ -245,6 +247,7 @@ def test_weights_count_and_their_unit_does_not() -> None:
 # Conformal intervals
 
 
+@pytest.mark.slow
 def test_conformal_intervals_cover_what_they_guarantee_whatever_the_law() -> None:
     level, labels = 0.8, 29
     held = []
@@ -321,6 +324,7 @@ def forecaster(**changes: Any) -> Forecaster:
     return Forecaster(TASKS, preset=small(), belief=belief, seed=1, **changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("validation", [3, 0.4])
 def test_evidence_is_what_members_said_of_rows_that_did_not_train_them(validation: Any) -> None:
     X, Y = rows()
@@ -355,6 +359,7 @@ def conformal() -> Forecaster:
     return forecaster(calibrate="conformal").fit(*rows())
 
 
+@pytest.mark.slow
 def test_a_forecaster_applies_its_maps_and_keeps_them(
     conformal: Forecaster, tmp_path: Path
 ) -> None:
@@ -389,6 +394,7 @@ def test_onnx_refuses_a_recalibrated_model(conformal: Forecaster) -> None:
         to_onnx(conformal)
 
 
+@pytest.mark.slow
 def test_bad_settings_are_refused_and_few_labels_named() -> None:
     X, Y = rows(40)
     with pytest.raises(ValueError, match="calibrate must be one of 'none', 'isotonic', 'conf"):

@@ -126,6 +126,7 @@ except ValueError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("largest", [0, 5_000, 20_000])
 def test_a_file_that_could_not_be_made_does_not_stand_in_the_way(path: Path, largest: int) -> None:
     done = subprocess.run(
@@ -337,6 +338,7 @@ print(survived)
 """
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_a_job_is_there_whole_or_not_at_all(path: Path) -> None:
     path.parent.mkdir()
     done = subprocess.run(
@@ -369,6 +371,7 @@ def assert_same(one: Any, other: Any) -> None:
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_a_flipped_byte_is_reported_or_does_no_harm(filled: Path, tmp_path: Path) -> None:
     jobs = sweep(tmp_path / "diary", 4)
     original = filled.read_bytes()
@@ -599,6 +602,7 @@ def refusal(folder: Path) -> str:
     return said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["runs.csv.xz", "arrays.csv.xz"])
 def test_a_small_file_that_unpacks_to_gigabytes_is_refused(export: Path, name: str) -> None:
     (export / name).write_bytes(lzma.compress(b"\n" * (129 << 20), preset=0))

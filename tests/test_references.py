@@ -135,6 +135,7 @@ def test_where_the_past_is_missing_the_climatology_stands(
             )
 
 
+@pytest.mark.slow
 def test_plain_rows_have_a_climatology_alone() -> None:
     X, Y = windows()
     model = tiny({**TASKS, "count": Count(), "tail": StudentT()})

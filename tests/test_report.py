@@ -281,6 +281,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
     return calls
 
 
+@pytest.mark.slow
 def test_pictures_over_leads_show_scores_coverage_and_the_newest_forecast(
     many_leads: Any, drawn: Any
 ) -> None:
@@ -320,6 +321,7 @@ def test_pictures_over_leads_show_scores_coverage_and_the_newest_forecast(
     assert f"The newest forecast, from {newest}" in level.body
 
 
+@pytest.mark.slow
 def test_over_leads_bands_with_learned_edges_have_numbers_and_maxima_no_past(drawn: Any) -> None:
     asked = {"band": at_lead("x").quantile_bands(3), "top": over_window("x").max()}
     parts = Windowing(history=2, leads=[3, 1]).cut(series(200), asked).split()
@@ -405,6 +407,7 @@ def test_the_card_says_what_was_asked_fitted_and_judged(site: Any, windowed: Any
     assert f"Brier score {table.loc['wet', 'brier']:.4g}" in words
 
 
+@pytest.mark.slow
 def test_the_same_windows_give_the_same_report(windowed: Any, tmp_path: Path) -> None:
     model, test = windowed
     first = write_report(model, test, None, tmp_path / "a.html").read_bytes()
@@ -428,6 +431,7 @@ def test_plain_rows_and_unordered_classes_are_reported_too(tmp_path: Path) -> No
     assert page.count("<svg") == 2 + 5 + 2
 
 
+@pytest.mark.slow
 def test_counts_and_heavy_tails_are_judged_by_their_own_laws(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(160, 2))
@@ -443,6 +447,7 @@ def test_counts_and_heavy_tails_are_judged_by_their_own_laws(tmp_path: Path) -> 
     assert page.count("<svg") == 3 + 3 + 2
 
 
+@pytest.mark.slow
 def test_windows_outside_the_training_range_are_marked(tmp_path: Path) -> None:
     X, Y = small.tables()
     model = small.tiny().fit(X, Y)

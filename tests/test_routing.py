@@ -178,6 +178,7 @@ def test_a_row_of_weight_zero_is_absent_and_one_of_weight_two_is_there_twice() -
     )
 
 
+@pytest.mark.slow
 def test_a_computed_belief_projects_and_overlaps_as_its_covariance_says() -> None:
     drawn = draw_belief("full", H, floor=0.0)
     belief = Fixed(jnp.asarray(drawn.mu), jnp.asarray(np.linalg.cholesky(drawn.cov).T))
@@ -196,6 +197,7 @@ def test_a_computed_belief_projects_and_overlaps_as_its_covariance_says() -> Non
         Fixed.init(H, jax.random.key(0), rows=1, cov_floor=0.0)
 
 
+@pytest.mark.slow
 def test_variances_stay_positive_in_single_precision_when_features_are_collinear() -> None:
     psi, y = design()
     psi[:, 4] = psi[:, 1]
@@ -245,6 +247,7 @@ def test_the_evidence_takes_the_place_of_all_terms_of_the_bound_task() -> None:
     assert float(jit(evidence_composed)(bound, data)) == pytest.approx(expected, rel=1e-10)
 
 
+@pytest.mark.slow
 def test_a_bound_model_trains_and_settles_into_a_plain_one_with_the_same_forecasts() -> None:
     start = stack([bound_model(seed) for seed in (0, 1)])
     train = jax.tree.map(lambda a: jnp.stack([a, a]), bound_model().train)

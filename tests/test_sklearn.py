@@ -126,6 +126,7 @@ def test_one_task_makes_a_regressor_or_a_classifier() -> None:
     assert not is_regressor(Unguarded("nonsense"))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_scorers_of_numbers_read_the_mean() -> None:
     X, Y = windows(120)
     folds = KFold(2)
@@ -143,6 +144,7 @@ def test_scorers_of_numbers_read_the_mean() -> None:
     assert r2_score(Y["state"], parts) > 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "task"), [(Event(), "event"), (Ordinal(3), "regime"), (Categorical(3), "regime")]
 )
@@ -211,6 +213,7 @@ def test_cross_validate_scores_every_fold() -> None:
         assert_same(numbers(model, NEW), numbers(again, NEW))
 
 
+@pytest.mark.slow
 def test_grid_search_chooses_a_belief_by_score() -> None:
     X, Y = tables(120)
     Y = Y[["state"]]
@@ -233,6 +236,7 @@ def test_grid_search_chooses_a_belief_by_score() -> None:
     assert search.score(X, Y) == best.score(X, Y)
 
 
+@pytest.mark.slow
 def test_grid_search_goes_over_beliefs_and_presets() -> None:
     X, Y = tables(120)
     shorter = replace(TINY, name="shorter", schedule=replace(TINY.schedule, steps=3))
@@ -319,6 +323,7 @@ def name_of(check: Any) -> str:
     return check.func.__name__ if hasattr(check, "func") else str(check)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "check"), CHECKS, ids=name_of)
 def test_what_scikit_learn_asks_of_an_estimator(kind: str, check: Any) -> None:
     estimator = Unguarded(TYPED[kind], preset=TINY)

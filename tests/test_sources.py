@@ -74,6 +74,7 @@ def test_laws_that_cannot_be_compared_are_refused(
         execute(make_job("station", "linear", "none", PROTOCOL, seeds=[1]))
 
 
+@pytest.mark.slow
 def test_an_arm_sees_no_test_labels_and_cannot_change_the_corpus(outside: OwnArm) -> None:
     before = problem("station", PROTOCOL).X.copy()
     seen: list[Fold] = []

@@ -109,6 +109,7 @@ def test_an_optimiser_sees_the_shapes_of_the_model() -> None:
     assert (np.asarray(decayed.models.unused) < 1.0).all()
 
 
+@pytest.mark.slow
 def test_an_optimiser_may_ask_for_the_loss_itself() -> None:
     """A line search needs the value at other parameters; on a bowl L-BFGS is there at once."""
     fits = trained(optax.lbfgs(), steps=6)
@@ -200,6 +201,7 @@ def losses_of(model: Any, data: Data, hyper: Any, data_scale: Any) -> dict[str, 
     return task_losses(model, data, data_scale=data_scale)
 
 
+@pytest.mark.slow
 def test_a_rule_may_treat_the_backbone_apart() -> None:
     """One step on a model of two tasks: surgery on shared leaves, sums on the others."""
     with jax.enable_x64(True):
@@ -243,6 +245,7 @@ def noise(gradients: dict[str, Bowl], losses: Any, hyper: Any, key: Any) -> Bowl
     return eqx.tree_at(lambda g: g.theta, gradient, jax.random.normal(key, (2,)))
 
 
+@pytest.mark.slow
 def test_a_rule_gets_another_key_in_every_step_and_run() -> None:
     """The moves are nothing but noise: all differ, and none depends on the other runs."""
 

@@ -128,6 +128,7 @@ def test_the_folder_holds_strict_json_and_safetensors_and_nothing_else(saved: Pa
     assert stat.S_IMODE(saved.stat().st_mode) == 0o777 & ~umask
 
 
+@pytest.mark.slow
 def test_a_fresh_process_predicts_the_same_bits(
     fitted: Forecaster, saved: Path, tmp_path: Path
 ) -> None:
@@ -425,6 +426,7 @@ def test_an_interrupted_save_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_killed_save_leaves_no_half_folder(tmp_path: Path) -> None:
     script = """
         import os, signal, sys
@@ -713,6 +715,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
+@pytest.mark.slow
 def test_what_a_description_claims_is_not_allocated(copied: Path) -> None:
     """The arrays have one axis of 15,000 numbers; layers of 15,000 by 15,000 would take 900 MB."""
 
@@ -844,6 +847,7 @@ print(json.dumps([load_each(model, known), load_each(model, changed)]))
 """
 
 
+@pytest.mark.slow
 def test_hostile_descriptions_end_in_one_sentence(saved_series: Path, tmp_path: Path) -> None:
     model = Path(shutil.copytree(saved_series, tmp_path / "model"))
     load(model)

@@ -121,6 +121,7 @@ def test_units_that_are_quantiles_are_near_those_of_the_whole() -> None:
 # Fits
 
 
+@pytest.mark.slow
 def test_a_folder_is_fitted_like_the_same_rows_in_memory(folder: Path, tmp_path: Path) -> None:
     X, Y = rows(ROWS)
     frame = pd.DataFrame(X, columns=["a", "b"])
@@ -170,6 +171,7 @@ def test_a_stream_of_arrays_is_fitted_too() -> None:
         Forecaster({"other": Gaussian()}).fit(stream)
 
 
+@pytest.mark.slow
 def test_few_rows_of_a_stream_go_the_way_of_rows_in_memory(folder: Path) -> None:
     frame, few = table(), small_preset()
     expected = Forecaster(TASKS, preset=few).fit(frame[["a", "b"]], frame[[*TASKS]])
@@ -238,6 +240,7 @@ def test_weights_and_texts_come_from_columns(tmp_path: Path) -> None:
     assert one.names == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_rows_of_your_own_validate_a_stream_and_a_refit_trains_on_them(folder: Path) -> None:
     X, Y = rows(40, seed=3)
     other = pd.DataFrame(X, columns=["a", "b"]), Y

@@ -53,6 +53,7 @@ def test_every_pass_shows_each_window_once_and_keeps_rows_together() -> None:
     assert (np.asarray(other.y["a"]) != np.asarray(parts[0].y["a"])).any()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_blocks")
 def test_the_scaled_gradient_of_a_pass_averages_to_that_of_the_whole() -> None:
     """60 windows in 12 minibatches of 5, each scaled by 12: the mean over a pass is exact."""
@@ -128,6 +129,7 @@ def test_what_is_held_does_not_grow_with_the_data(tmp_path: Path) -> None:
     assert peaks[1] < 2_000_000 * 4 * 4 / 2
 
 
+@pytest.mark.slow
 def test_parquet_gives_the_same_windows(tmp_path: Path) -> None:
     windows = data(50, 0)
     x = np.asarray(windows.x)

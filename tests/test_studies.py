@@ -96,6 +96,7 @@ def test_every_study_declares_what_can_be_run() -> None:
     assert len(set(keys)) == len(keys)
 
 
+@pytest.mark.slow
 def test_a_study_asks_for_no_more_than_it_declares() -> None:
     """Its findings on all records are those on the records of its own jobs."""
     frame = as_printed()
@@ -173,6 +174,7 @@ def test_differences_are_paired_over_seeds() -> None:
         less(a.iloc[:2], b.iloc[5:])
 
 
+@pytest.mark.slow
 def test_a_failed_run_is_an_extreme_and_stays_seen() -> None:
     found = {"fine": Estimate(1.0, 0.1, 3), "failed": Estimate(np.nan, np.nan, 3)}
     assert np.isnan(largest(found).value)
@@ -210,6 +212,7 @@ def test_ties_appear_as_the_seeds_scatter() -> None:
     assert found["C023"].verdict == found["C035"].verdict == found["C046"].verdict == "holds"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("corpus", "arm", "shifts", "ids"),
     [
@@ -234,6 +237,7 @@ def test_the_claims_can_fail(corpus: str, arm: str, shifts: dict, ids: set[str])
     assert {id for id in ids if found[id].verdict != "differs"} == set()
 
 
+@pytest.mark.slow
 def test_other_studies_of_the_main_table_as_printed() -> None:
     frame = as_printed()
     # With hardly any scatter every difference between two cells is one.

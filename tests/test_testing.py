@@ -17,6 +17,7 @@ from scrollmt.testing import check_head
 from scrollmt.transforms import Transform
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HEADS)
 def test_heads_of_the_registry_pass(name: str) -> None:
     case = HEADS[name]
@@ -58,6 +59,7 @@ def test_a_head_of_one_method_passes() -> None:
     np.testing.assert_allclose(law.log_prob(LABELS), want, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_head_with_nothing_but_a_likelihood_passes() -> None:
     check_head(Durations(), [0.01, 0.7, 1.0, 12.0])
 

@@ -30,6 +30,7 @@ def test_other_text_stays_as_it_is(text: str) -> None:
     assert visible(text) == text
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_json_stays_the_same_json(text: str) -> None:
     written = json.dumps({text: [text]}, indent=2, ensure_ascii=False)

@@ -58,6 +58,7 @@ def test_a_stretch_is_longer_than_windows_overlap() -> None:
     assert left_out(seen, 100).shape == (5, 1000)
 
 
+@pytest.mark.slow
 def test_the_error_of_a_mean_is_right_for_overlapping_windows_and_absent_where_it_cannot_be() -> (
     None
 ):

@@ -31,7 +31,6 @@ from scrollmt._fitting.step import (
     INTERRUPTED,
     RUNNING,
     STOP_REASONS,
-    Combine,
     Hyper,
     InTraining,
     Objective,
@@ -48,6 +47,7 @@ from scrollmt._fitting.step import (
 )
 from scrollmt._fitting.vectors import Tree, template_of
 from scrollmt._numerics.compiling import stacked, taken
+from scrollmt.combining import Combine
 from scrollmt.objective import Data, validation_nll
 
 __all__ = [
@@ -98,6 +98,10 @@ def _replicated(tree: Any, data: Data) -> Any:
     return jax.tree.map(place, tree)
 
 
+def _key_like() -> Any:
+    return jax.eval_shape(lambda: jax.random.key(0))
+
+
 @functools.lru_cache(maxsize=64)
 def _run_bytes(program: Program, structure: Any, *leaves: jax.ShapeDtypeStruct) -> int:
     """An estimate of the memory that one run takes, from the shapes of what it reads.
@@ -106,10 +110,10 @@ def _run_bytes(program: Program, structure: Any, *leaves: jax.ShapeDtypeStruct) 
     """
     fixed, train, valid, hyper = jax.tree.unflatten(structure, leaves)
     flat = program.flat_like()
-    key = jax.eval_shape(lambda: jax.random.key(0))
+    state = jax.eval_shape(program.rule_state)
     size: int = flat.size * flat.dtype.itemsize
     return 6 * size + max(
-        live_bytes(program.slope, flat, fixed, train, hyper, key),
+        live_bytes(program.slope, flat, fixed, train, hyper, _key_like(), state),
         live_bytes(program.value, flat, fixed, valid),
     )
 
@@ -146,8 +150,8 @@ class Batch:
         judged = self.hyper["valid_rows"].shape[1] if self.program.folds else len(self.valid)
         return len(self) * ((self.program.batch or self.program.windows) + judged)
 
-    def run_bytes(self) -> int:
-        """An estimate of the memory that one run takes."""
+    def shapes(self) -> tuple[Tree, Data, Data, Hyper]:
+        """The shapes of what one run reads: what is fixed, windows, validation, numbers."""
 
         def windows(data: Data, rows: int) -> Any:
             """The shapes of so many windows of one run."""
@@ -159,14 +163,26 @@ class Batch:
         program, valid = self.program, self.valid
         train = self.train if isinstance(self.train, Data) else valid
         judged = self.hyper["valid_rows"].shape[1] if program.folds else len(valid)
-        shapes = (
+        return (
             template_of(self.fixed),
             windows(train, program.batch or program.windows),
             windows(valid, judged),
             template_of(self.hyper),
         )
-        leaves, structure = jax.tree.flatten(shapes)
-        return _run_bytes(program, structure, *leaves)
+
+    def run_bytes(self) -> int:
+        """An estimate of the memory that one run takes."""
+        leaves, structure = jax.tree.flatten(self.shapes())
+        return _run_bytes(self.program, structure, *leaves)
+
+    def with_loss_names(self) -> Batch:
+        """The same, with the names of the objective's losses in the program."""
+        program = self.program
+        fixed, train, _, hyper = self.shapes()
+        losses = jax.eval_shape(
+            program.by_task, program.flat_like(), fixed, train, hyper, _key_like()
+        )
+        return replace(self, program=replace(program, loss_names=tuple(sorted(losses))))
 
     def outcome(self, runs: Run, history: np.ndarray, interrupted: bool) -> Fits:
         status = np.asarray(runs.status)
@@ -292,9 +308,10 @@ def fit(
     The objective may return a mapping of task to loss instead of one loss. Their sum is trained
     on, or what `combine(gradients, losses, hyper, key)` makes of the gradients by task: it gets
     and returns gradients in the shape of the model (None where a leaf is not trained), at the cost
-    of one backward pass per task. `in_training(model, key)` makes the model as one training step
-    sees it, with dropout for example; the score sees the model itself. Both get a fresh key in
-    every step.
+    of one backward pass per task. A rule that needs a state has `init` and `update` instead; see
+    `scrollmt.combining`, which has such rules ready. `in_training(model, key)` makes the model as
+    one training step sees it, with dropout for example; the score sees the model itself. Both get
+    a fresh key in every step.
     """
     streamed = not isinstance(train, Data)
     folds = valid is None
@@ -331,6 +348,8 @@ def fit(
     )
     params, fixed, hyper, keys = _replicated((params, fixed, hyper, keys), valid)
     batch = Batch(program, params, fixed, train, valid, hyper, keys)
+    if combine is not None:
+        batch = batch.with_loss_names()
     with jax.default_matmul_precision("highest"):
         pieces = cut(len(batch), memory_budget, batch.windows, batch.run_bytes, shared=streamed)
         if len(pieces) == 1:

@@ -30,7 +30,6 @@ from scrollmt._fitting import members, training
 from scrollmt._fitting.batches import Factory
 from scrollmt._fitting.selection import Selection, joined
 from scrollmt._io import settings, store
-from scrollmt._io.sklearn import AbstractEstimator
 from scrollmt._scoring import evaluation, judging, recalibration
 from scrollmt.adapters import columns_of
 from scrollmt.beliefs import Choices
@@ -38,12 +37,15 @@ from scrollmt.couplings import read_groups
 from scrollmt.heads import AbstractHead
 from scrollmt.laws.joint import Laws
 from scrollmt.model import Backbone
+from scrollmt.online import state, stored
+from scrollmt.online.estimator import AbstractLearner
 from scrollmt.presets import Preset, get_preset
+from scrollmt.routing import read_routing
 from scrollmt.windows import Recipe, Windows
 from scrollmt.windows.answers import Forecast
 
 
-class Forecaster(AbstractEstimator):
+class Forecaster(AbstractLearner):
     """Forecast several observables at once, each with a calibrated law.
 
     Parameters
@@ -60,6 +62,8 @@ class Forecaster(AbstractEstimator):
         those of a preset grow with the number of windows.
     belief : "diag", "low-rank", "full", "none", a belief class, or a mapping of these by task
         The covariance of each task's last-layer weights; `LowRank.of(rank=8)` gives an option.
+    routing : "free", "closed", "binding-map", "laplace", "elbo" or "ppgpr"
+        How beliefs come about: trained on the log score, or one of the comparators in `ROUTINGS`.
     joint : names of Gaussian tasks, several groups of names, or None
         Tasks whose labels may have correlated noise: the correlation is learned along with
         everything else, and `predict(X).joint(names)` knows of it. Every task keeps its own law.
@@ -98,8 +102,7 @@ class Forecaster(AbstractEstimator):
 
     Attributes
     ----------
-    tasks_ : mapping of name to head
-        As they were given to this fit.
+    tasks_ : mapping of name to head, as they were given to this fit
     members_ : list of Model
         The fitted models, in standardised units; `model_` has the lowest validation NLL.
     committee_ : mapping of name to indices
@@ -121,14 +124,12 @@ class Forecaster(AbstractEstimator):
         scored by the runs that did not train on it. Before recalibration.
     calibration_ : mapping of name to map
         What `calibrate` learned: `labels`, `share` of the map, `gain` in nats; empty for "none".
-    stop_reason_ : "steps", "patience", "nonfinite" or "interrupted"
-        Why the chosen run ended.
-    references_ : mapping of name to Reference
-        What a forecast has to beat, learned from the training part; see `references`.
+    stop_reason_ : why the chosen run ended: "steps", "patience", "nonfinite" or "interrupted"
+    references_ : mapping of name to Reference, what a forecast has to beat; see `references`
+    online_ : State or None, what `update` has learned since the fit
     recipe_ : Recipe or None
         The recipe with the quantile edges of this fit, None without windows.
-    n_features_in_ : int
-        As in scikit-learn, like `feature_names_in_`.
+    n_features_in_ : int, as in scikit-learn, like `feature_names_in_`
 
     Examples
     --------
@@ -155,6 +156,7 @@ class Forecaster(AbstractEstimator):
         steps: int | None = None,
         patience: int | None = None,
         belief: Choices = "diag",
+        routing: str = "free",
         joint: Any = None,
         backbone: str | Backbone | Factory = "select",
         optimizer: Any = "adam",
@@ -172,6 +174,7 @@ class Forecaster(AbstractEstimator):
         self.steps = steps
         self.patience = patience
         self.belief = belief
+        self.routing = routing
         self.joint = joint
         self.backbone = backbone
         self.optimizer = optimizer
@@ -215,6 +218,7 @@ class Forecaster(AbstractEstimator):
             "scale_targets": preset.scale_targets,
             "columns": columns_of(self.backbone),
             "further_heads": preset.further_heads,
+            "one_line": read_routing(self.routing).one_line,
             "usual": preset.validation_for,
         }
         with sources.opened(X, Y, sample_weight, heads) as source:
@@ -226,7 +230,7 @@ class Forecaster(AbstractEstimator):
     def _settle(self, ready: holdout.Ready, chosen: Selection) -> Forecaster:
         """Take over what was learned."""
         history = chosen.history.astype({c: float for c in chosen.history if c != "step"})
-        self.tasks_ = self._heads()
+        self.tasks_ = settings.read_heads(self.tasks, self.belief)
         self.members_ = chosen.members
         self.committee_ = chosen.committee
         self.weights_ = chosen.weights
@@ -244,6 +248,9 @@ class Forecaster(AbstractEstimator):
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
         self.references_ = ready.references
+        self.online_ = None
+        self._start_ = None
+        self._sample_ = state.Sample.of(ready, self.seed)
         self.calibration_ = recalibration.fitted(self.calibrate, ready, chosen, self._mixing())
         if chosen.out_of_fold is not None:
             scores = judging.out_of_fold(ready, chosen.out_of_fold)
@@ -346,7 +353,7 @@ class Forecaster(AbstractEstimator):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to a new folder, as safetensors and JSON."""
         self._check_fitted()
-        store.save_estimator(self, path)
+        store.save_estimator(self, path, stored.to_parts(self._start(), self.online_))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
@@ -354,9 +361,6 @@ class Forecaster(AbstractEstimator):
     def _check_fitted(self) -> None:
         if not self.__sklearn_is_fitted__():
             raise NotFittedError("this Forecaster is not fitted yet; call fit(X, Y) first")
-
-    def _heads(self) -> dict[str, AbstractHead]:
-        return settings.read_heads(self.tasks, self.belief)
 
     def _seeds(self) -> list[int]:
         return settings.read_seeds(self.seed, self.ensemble, self.seeds)
@@ -375,7 +379,10 @@ class Forecaster(AbstractEstimator):
         return members.Mixing(self.committee_, self.weights_, self.moments_, self.answers_)
 
     def _laws(self, x: np.ndarray) -> Laws:
-        laws = members.laws(self.tasks_, self.members_, self._mixing(), self.scales_, x)
+        if self.online_ is not None:
+            laws = state.laws(self, self.online_, x)
+        else:
+            laws = members.laws(self.tasks_, self.members_, self._mixing(), self.scales_, x)
         return recalibration.applied(laws, self.calibration_)
 
 
@@ -392,5 +399,8 @@ def load(
     beliefs, `backbone` a backbone as for the fit, `heads` (by task) heads that hold functions.
     Validation windows of your own are not stored: set `validation` before you fit it anew.
     """
-    model: Forecaster = store.load_estimator(Forecaster, path, backbone, heads, custom)
+    model: Forecaster
+    model, learned, arrays = store.load_estimator(Forecaster, path, backbone, heads, custom)
+    model._sample_ = None
+    model._start_, model.online_ = stored.from_parts(model, learned, arrays)
     return model

@@ -57,19 +57,19 @@ class Data(eqx.Module):
 
 def data_terms(model: AbstractModel, data: Data) -> dict[str, Float[Array, " N"]]:
     r"""$-w_{kn}\log m_{k,n}(y_n)$ for every task and window, in nats."""
+    tasks = model.tasks
     read = {
-        name: (model.tasks[name].head, mean, var)
-        for name, (mean, var) in model.project(data.x).items()
+        name: (tasks[name].head, mean, var) for name, (mean, var) in model.project(data.x).items()
     }
     for coupling in model.couplings:
         read |= coupling.in_turn(read, data.y, data.weight)
     return {
-        name: -data.weight[name] * head.log_predictive(_filled(data, name, head), mean, var)
+        name: -data.weight[name] * head.log_predictive(filled_labels(data, name, head), mean, var)
         for name, (head, mean, var) in read.items()
     }
 
 
-def _filled(data: Data, name: str, head: AbstractHead) -> Array:
+def filled_labels(data: Data, name: str, head: AbstractHead) -> Array:
     """Labels with the head's own fill where the weight is zero, wherever the data come from.
 
     A label that the head holds impossible would make the term of weight zero a NaN.
@@ -86,9 +86,14 @@ def prior_term(task: Task) -> Float[Array, ""]:
     the precision then has its lowest value where the precision starts.
     """
     overlap = task.belief.overlap(task.prior_precision)
+    return overlap if task.precision_prior is None else overlap + precision_term(task)
+
+
+def precision_term(task: Task) -> Float[Array, ""]:
+    """The energy of the prior precision under its own prior; zero where it has none."""
     if task.precision_prior is None:
-        return overlap
-    return overlap + task.precision_prior.energy(task.log_prior_precision)
+        return jnp.zeros_like(task.log_prior_precision)
+    return task.precision_prior.energy(task.log_prior_precision)
 
 
 def shared_cavity(model: AbstractModel, data: Data, name: str) -> Float[Array, ""]:

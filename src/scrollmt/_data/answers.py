@@ -75,10 +75,13 @@ def planned(
     sources: Mapping[str, Source],
     numbers: Mapping[str, Number],
     alone: set[str],
+    *,
+    one_line: bool = False,
 ) -> tuple[Plan, Rows]:
     """The heads to train for these rows, and the rows with labels for all of them.
 
     `numbers` are those that `sources` name and that are no tasks. Tasks in `alone` keep one head.
+    With `one_line` heads of several latent lines are left out beside the tasks' own.
     """
     bare = first_heads(heads)
     trained, extra = dict(bare.heads), {}
@@ -87,6 +90,8 @@ def planned(
 
     def add(name: str, head: AbstractHead, task: str, values: np.ndarray, seen: np.ndarray) -> bool:
         weight = rows.weights[task] * seen
+        if one_line and head.rows > 1:
+            return False
         if (weight > 0).sum() < _LABELS_A_PARAMETER * head.fewest_labels:
             return False
         trained[name], extra[name] = head, task

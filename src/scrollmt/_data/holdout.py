@@ -160,12 +160,14 @@ def ready(
     recipe: Recipe | None,
     columns: list[str] | None = None,
     further_heads: bool = True,
+    one_line: bool = False,
     usual: Callable[[int], float] = lambda rows: HELD_OUT_SHARE,
 ) -> Ready:
     """Read `(X, Y, sample_weight)`, or `(windows, None, sample_weight)`, and part it.
 
     Inputs with names come in the order of `columns`, where these are given. With folds and
-    `further_heads` a task may have several answers. `usual` takes the place of a validation that is
+    `further_heads` a task may have several answers, with `one_line` by heads of one latent line
+    alone. `usual` takes the place of a validation that is
     None, given the number of rows.
     """
     handed = Handed(*given, validation, recipe, past={}, sources={}, numbers={})
@@ -191,7 +193,7 @@ def ready(
             behind = numbers_of.of_table(targets, heads, len(x))
         coupled = {name for group in joint for name in group}
         if further_heads:
-            plan, rows = answers.planned(heads, rows, *behind, coupled)
+            plan, rows = answers.planned(heads, rows, *behind, coupled, one_line=one_line)
         fitted = judged = rows
     if len(fitted.x) < FEW_ROWS:
         warnings.warn(

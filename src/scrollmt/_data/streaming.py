@@ -97,6 +97,7 @@ def ready(
     scale_targets: bool,
     columns: list[str] | None,
     further_heads: bool,
+    one_line: bool,
     usual: Callable[[int], float],
 ) -> Ready:
     """The training and the validation part of a source.
@@ -114,6 +115,7 @@ def ready(
             recipe=None,
             columns=columns,
             further_heads=further_heads,
+            one_line=one_line,
             usual=usual,
         )
     plan = answers.first_heads(heads)

@@ -6,7 +6,7 @@ import functools
 import inspect
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import equinox as eqx
@@ -17,13 +17,14 @@ from jaxtyping import Array, Key, PRNGKeyArray
 
 from scrollmt._numerics.compiling import RUNS_ONCE, on_device, runs_once, taken
 from scrollmt.adapters import at_rest, in_training, makes_backbones, takes_key
-from scrollmt.beliefs import Choices
+from scrollmt.beliefs import Choices, Maker, read_beliefs
 from scrollmt.couplings import Groups
 from scrollmt.fit import Fits, Optimizer, Schedule, Score, Stream, fit, stack
 from scrollmt.heads import AbstractHead
 from scrollmt.model import Backbone, Model, build, start_keys
-from scrollmt.objective import Data, TaskScores, composed_objective, validation_nll
+from scrollmt.objective import Data, TaskScores, validation_nll
 from scrollmt.presets import Architecture, Candidate, Preset
+from scrollmt.routing import FREE, Routing
 from scrollmt.splits import Folds
 
 Report = Callable[[str, int, int, float], None]
@@ -78,6 +79,9 @@ class Batch:
     optimizer: Optimizer | None = None
     # Whether the backbone draws random numbers in training.
     draws: bool = False
+    routing: Routing = FREE
+    # The beliefs that were asked for, by head; those that are trained may be others.
+    beliefs: Mapping[str, Maker] = field(default_factory=dict)
     fits: Fits | None = None
     seconds: float = 0.0
 
@@ -92,19 +96,63 @@ class Batch:
 
         began = time.perf_counter()
         fits = fit(
-            self.starts,
+            self._begun(),
             self.train,
             self.valid,
-            objective=composed_objective,
+            objective=self.routing.objective,
             hyper=self.hyper,
             schedule=self.schedule,
             keys=self.keys,
             score=self.score,
+            trainable=self.routing.trainable,
             optimizer=self.optimizer,
             in_training=in_training if self.draws else None,
             progress=progress,
         )
+        fits = self._finished(fits)
         return replace(self, fits=fits, seconds=time.perf_counter() - began)
+
+    def _begun(self) -> Any:
+        """The models as the routing trains them."""
+        start = self.routing.start
+        if start is None:
+            return self.starts
+        runs = range(len(self.keys))
+        return stack([start(taken(self.starts, run), self._windows(run)[0]) for run in runs])
+
+    def _finished(self, fits: Fits) -> Fits:
+        """The outcome with plain models, and the scores of these, where the routing changes them.
+
+        One after the other: each needs the features of all its training windows.
+        """
+        finish = self.routing.finish
+        if finish is None:
+            return fits
+        models, scores = [], np.array(fits.best_score)
+        for run in range(len(fits)):
+            train, valid = self._windows(run)
+            for place in np.ndindex(scores.shape[1:]):
+                with jax.default_matmul_precision("highest"):
+                    model = finish(fits.model(run, *place), train, valid, self.beliefs)
+                    score = np.asarray(_score(self.score, model, valid))
+                models.append(model)
+                scores[run, *place] = score[place]
+        shape = scores.shape
+        joined: Any = jax.tree.map(
+            lambda a: a.reshape(*shape, *a.shape[1:]) if eqx.is_array(a) else a, stack(models)
+        )
+        return replace(fits, models=joined, best_score=scores)
+
+    def _windows(self, run: int) -> tuple[Data, Data]:
+        """The training and the validation windows of one run."""
+        train, valid = self.train, self.valid
+        assert isinstance(train, Data)
+        if valid is None:
+            rows = (np.asarray(self.hyper[name][run]) for name in ("train_rows", "valid_rows"))
+            own = [_at(train, one) for one in rows]
+            return own[0], own[1]
+        own = [_at(data, ... if data.x.ndim == 2 else run) for data in (train, valid)]
+        return own[0], own[1]
 
     def again(self, runs: np.ndarray, data: Data | Stream) -> Batch:
         """Some of the runs on other data, up to the steps at which they were best."""
@@ -121,6 +169,17 @@ class Batch:
         )
 
 
+def _at(data: Data, places: Any) -> Data:
+    """Data at some places of the first axis."""
+    found: Data = jax.tree.map(lambda a: on_device(np.asarray(a)[places], a.dtype), data)
+    return found
+
+
+@runs_once
+def _score(score: Score, model: Model, valid: Data) -> Array:
+    return score(model, valid)
+
+
 def start_batch(
     preset: Preset,
     heads: Mapping[str, AbstractHead],
@@ -135,6 +194,7 @@ def start_batch(
     optimizer: Optimizer | None = None,
     folds: Folds | None = None,
     part: range | None = None,
+    routing: Routing = FREE,
 ) -> Batch:
     """The runs of the candidates of one architecture, at their starting values.
 
@@ -147,8 +207,9 @@ def start_batch(
     net_keys, task_keys, run_keys = _keys(keys, label, preset.starts, len(candidates), owners)
     heads_by_key = [_started(heads, train, place, folds) for place in range(len(keys))]
 
+    trained = routing.trained_belief(belief)
     given: dict[str, Any] = {
-        "belief": dict(belief) if isinstance(belief, Mapping) else belief,
+        "belief": dict(trained) if isinstance(trained, Mapping) else trained,
         "cov_floor": preset.cov_floor,
         "joint": joint,
         "start": preset.begin,
@@ -170,6 +231,11 @@ def start_batch(
                 build(net, begun[place], features=size, key=task_keys[place], **given)
                 for net, place in zip(nets, places, strict=True)
             ]
+        )
+    if draws and routing.start is not None:
+        raise ValueError(
+            f"routing={routing.name!r} sets beliefs from the features of all training windows, and "
+            f"the backbone {label} draws random numbers in training; take routing='free'"
         )
     # Candidates of one start begin alike.
     starts = taken(models, np.repeat(np.arange(len(places)), len(candidates)))
@@ -202,6 +268,8 @@ def start_batch(
         owners=len(owners),
         optimizer=optimizer,
         draws=draws,
+        routing=routing,
+        beliefs=read_beliefs(belief, heads),
     )
 
 

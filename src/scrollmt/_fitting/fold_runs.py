@@ -24,6 +24,7 @@ from scrollmt.heads import AbstractHead
 from scrollmt.model import Backbone, Model
 from scrollmt.objective import Data
 from scrollmt.presets import Candidate, Preset
+from scrollmt.routing import FREE, Routing
 from scrollmt.splits import Folds
 
 
@@ -40,6 +41,7 @@ class Setting:
     folds: Folds
     backbone: Backbone | Factory | None
     optimizer: Optimizer | None
+    routing: Routing = FREE
 
     @property
     def heads(self) -> Mapping[str, AbstractHead]:
@@ -76,6 +78,7 @@ class Setting:
                 self.optimizer,
                 self.folds,
                 numbers,
+                self.routing,
             )
 
 

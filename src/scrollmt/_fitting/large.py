@@ -31,6 +31,7 @@ from scrollmt.heads import AbstractHead
 from scrollmt.model import Backbone, Model
 from scrollmt.objective import Data, data_terms
 from scrollmt.presets import Candidate, Large, Preset, large_schedule
+from scrollmt.routing import FREE, Routing
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class Setting:
     watched: Data
     backbone: Backbone | Factory | None
     optimizer: Optimizer | None
+    routing: Routing = FREE
 
     @property
     def groups(self) -> tuple[tuple[str, ...], ...]:
@@ -119,6 +121,7 @@ def _raced(setting: Setting, key: PRNGKeyArray, report: Report | None) -> Select
         backbone=setting.backbone,
         optimizer=setting.optimizer,
         report=report,
+        routing=setting.routing,
     )
     return found
 
@@ -159,6 +162,7 @@ def _started(setting: Setting, alike: list[Candidate], keys: Sequence[PRNGKeyArr
         alike,
         large_schedule(preset, large, len(setting.rows)),
         setting.optimizer,
+        routing=setting.routing,
     )
     return replace(batch, train=setting.rows)
 

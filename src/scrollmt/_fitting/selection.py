@@ -33,6 +33,7 @@ from scrollmt.heads import AbstractHead
 from scrollmt.model import Backbone, Model
 from scrollmt.objective import Data, TaskScores, mean_nll
 from scrollmt.presets import Candidate, Preset
+from scrollmt.routing import FREE, Routing
 
 # The criterion that scores all tasks together stands last.
 LAST = -1
@@ -105,6 +106,7 @@ def train(
     optimizer: Optimizer | None = None,
     everything: Data | None = None,
     report: Report | None = None,
+    routing: Routing = FREE,
 ) -> list[Selection]:
     """For every key, fit all candidates and let their validation NLL choose among them.
 
@@ -132,6 +134,7 @@ def train(
                 candidates,
                 schedule,
                 optimizer,
+                routing=routing,
             )
             batches.append(batch.trained(report))
             interrupted = batches[-1].interrupted

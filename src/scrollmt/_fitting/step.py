@@ -30,6 +30,7 @@ from jaxtyping import Array, Float, Key
 from scrollmt._fitting.vectors import Tree, check_like, flattened, shaped, shaped_on_host
 from scrollmt._io.arguments import check_number, check_whole
 from scrollmt._numerics.compiling import RUNS_ONCE
+from scrollmt.combining.base import Combine, as_rule, by_task
 from scrollmt.objective import Data
 
 Hyper = dict[str, Any]
@@ -42,8 +43,6 @@ Optimizer: TypeAlias = (
     optax.GradientTransformation
     | Callable[[Callable[[Array], Array]], optax.GradientTransformation]
 )
-# `combine(gradients, losses, hyper, key)`: gradients and losses by task, to one gradient.
-Combine = Callable[[dict[str, Tree], dict[str, Array], Hyper, Key[Array, ""]], Tree]
 # The model as a training step sees it, made from the model and a key of that step.
 InTraining = Callable[[Tree, Key[Array, ""]], Tree]
 
@@ -124,6 +123,8 @@ class Run(eqx.Module):
     waited: Array
     status: Array
     key: Key[Array, "*B"]
+    # The state of the rule that combines gradients.
+    rule: Any = ()
 
 
 def _adam(schedule: Schedule) -> optax.GradientTransformation:
@@ -163,6 +164,8 @@ class Program:
     # None adds the losses up, which takes one backward pass however many there are.
     combine: Combine | None = None
     in_training: InTraining | None = None
+    # The names of the losses, for the state of that rule.
+    loss_names: tuple[str, ...] = ()
 
     def __hash__(self) -> int:
         return hash((self.objective, self.score, self.schedule, self.rounds, self.windows))
@@ -216,31 +219,35 @@ class Program:
         losses = self.losses(flat, fixed, data, hyper, key)
         return _total(losses) if isinstance(losses, Mapping) else losses
 
-    def slope(
+    def by_task(
         self, flat: Array, fixed: Tree, data: Data, hyper: Hyper, key: Key[Array, ""]
-    ) -> tuple[Array, Float[Array, " P"]]:
-        """The sum of the losses, and their gradient: that of the sum, or as a rule combines them.
+    ) -> dict[str, Array]:
+        return by_task(self.losses(flat, fixed, data, hyper, key))
 
-        A rule costs one backward pass per task.
+    def slope(
+        self, flat: Array, fixed: Tree, data: Data, hyper: Hyper, key: Key[Array, ""], state: Any
+    ) -> tuple[Array, Float[Array, " P"], Any]:
+        """The sum of the losses, their gradient, and the state of the rule after this step.
+
+        A rule makes the gradient of those of the tasks, which costs one backward pass per task.
         """
         if self.combine is None:
-            return jax.value_and_grad(self.loss)(flat, fixed, data, hyper, key)
+            return *jax.value_and_grad(self.loss)(flat, fixed, data, hyper, key), state
         seen, drawn = jax.random.split(key)
 
-        def by_task(flat: Array) -> tuple[dict[str, Array], dict[str, Array]]:
-            losses = self.losses(flat, fixed, data, hyper, seen)
-            if not isinstance(losses, Mapping):
-                raise ValueError(
-                    "combine= needs an objective that returns one loss per task, a mapping of name "
-                    f"to scalar, and this one returns an array of shape {losses.shape}"
-                )
-            return dict(losses), dict(losses)
+        def twice(flat: Array) -> tuple[dict[str, Array], dict[str, Array]]:
+            losses = self.by_task(flat, fixed, data, hyper, seen)
+            return losses, losses
 
-        rows, losses = jax.jacrev(by_task, has_aux=True)(flat)
+        rows, losses = jax.jacrev(twice, has_aux=True)(flat)
         gradients = {name: shaped(row, self.template) for name, row in rows.items()}
-        combined = self.combine(gradients, losses, hyper, drawn)
+        combined, state = as_rule(self.combine).update(gradients, losses, state, hyper, drawn)
         check_like(self.template, combined, "combine= returned")
-        return _total(losses), flattened(combined)
+        return _total(losses), flattened(combined), state
+
+    def rule_state(self) -> Any:
+        """The rule's state at the start."""
+        return () if self.combine is None else as_rule(self.combine).init(self.loss_names)
 
     def own_optimiser(self, hyper: Hyper) -> optax.GradientTransformationExtraArgs:
         """The optimiser that was given, with the learning rate of this run where it takes one."""
@@ -294,7 +301,7 @@ def _advance_one(
         """One update on all windows (None), on a minibatch, or on the windows of these numbers."""
         data = train if drawn is None else drawn if isinstance(drawn, Data) else train.take(drawn)
         key = jax.random.fold_in(jax.random.fold_in(run.key, _STEP_KEYS), run.step)
-        loss, grads = program.slope(run.params, fixed, data, hyper, key)
+        loss, grads, rule = program.slope(run.params, fixed, data, hyper, key, run.rule)
         params, moments = program.moved(
             run, grads, loss, lambda at: program.loss(at, fixed, data, hyper, key), hyper
         )
@@ -303,7 +310,9 @@ def _advance_one(
             # A smaller decay in the first steps removes the starting values from the average.
             keep = jnp.minimum(schedule.average, (1.0 + run.step) / (10.0 + run.step))
             averaged = keep * run.averaged + (1.0 - keep) * params
-        moved = replace(run, params=params, optimiser=moments, averaged=averaged, step=run.step + 1)
+        moved = replace(
+            run, params=params, optimiser=moments, averaged=averaged, step=run.step + 1, rule=rule
+        )
         going = run.status == RUNNING
         # A sum of squares is non-finite exactly when a term is, or when the sum overflows.
         finite = jnp.isfinite(loss) & jnp.isfinite(jnp.sum(grads * grads))
@@ -372,7 +381,8 @@ def start(
         status = jnp.where(jnp.isfinite(value).all(), zero + RUNNING, zero + NONFINITE)
         moments = program.begun(flat, hyper)
         best = jnp.broadcast_to(flat, (*value.shape, *flat.shape))
-        return Run(flat, moments, flat, best, value, zeros, zero, zeros, status, key)
+        rule = program.rule_state()
+        return Run(flat, moments, flat, best, value, zeros, zero, zeros, status, key, rule)
 
     axes = (0, 0, data_axis(valid), 0, 0)
     return jax.vmap(one, in_axes=axes)(params, fixed, valid, hyper, keys)

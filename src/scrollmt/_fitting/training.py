@@ -20,11 +20,13 @@ from scrollmt._fitting.fold_runs import Setting
 from scrollmt._fitting.progress import ProgressLine
 from scrollmt._fitting.selection import Selection
 from scrollmt._io import settings
+from scrollmt.beliefs import read_beliefs
 from scrollmt.couplings import read_groups
 from scrollmt.heads import AbstractHead
 from scrollmt.model import Backbone
 from scrollmt.objective import Data
 from scrollmt.presets import Large, Preset, get_preset
+from scrollmt.routing import read_routing
 from scrollmt.streams import ArrayStream
 
 
@@ -34,6 +36,8 @@ def settings_of(
     """Heads, preset and a backbone of the user's own, in JAX's current precision."""
     given = settings.read_heads(model.tasks, model.belief)
     settings.read_calibrate(model.calibrate, model.joint)
+    beliefs, joint = read_beliefs(model.belief, given), read_groups(model.joint, given)
+    read_routing(model.routing).check(given, beliefs, joint)
     heads = {name: holdout.in_current_precision(head) for name, head in given.items()}
     preset = get_preset(model.preset).with_schedule(model.steps, model.patience)
     if isinstance(model.backbone, str):
@@ -56,8 +60,18 @@ def trained(model: Any, ready: holdout.Ready, seeds: Sequence[int]) -> list[Sele
     rule = preset.large_for(len(ready.fitted.x)) if ready.stored is None else preset.large
     if rule is not None:
         return _on_many_rows(model, ready, seeds, rule)
+    _check_refit(model)
     everything = ready.everything if model.refit else None
     return held_out(model, ready.heads, ready.train, ready.valid, seeds, ready.nats, everything)
+
+
+def _check_refit(model: Any) -> None:
+    routing = read_routing(model.routing)
+    if model.refit and routing.point:
+        raise ValueError(
+            f"routing={routing.name!r} chooses prior precisions on the part that is held out, and "
+            "refit=True trains on it; leave out refit"
+        )
 
 
 def held_out(
@@ -85,6 +99,7 @@ def held_out(
             optimizer=settings.read_optimizer(model.optimizer),
             everything=everything,
             report=progress,
+            routing=read_routing(model.routing),
         )
     finally:
         progress.close()
@@ -95,6 +110,13 @@ def _on_many_rows(
 ) -> list[Selection]:
     """One selection a seed, from a race on some rows and runs on all of them."""
     _, preset, backbone = settings_of(model)
+    routing = read_routing(model.routing)
+    if routing.all_rows:
+        raise ValueError(
+            f"routing={routing.name!r} needs all training rows at once, and a fit on more than "
+            f"{rule.above:,} rows reads some at a time; fit fewer rows, or take routing='free', "
+            "'elbo' or 'ppgpr'"
+        )
     progress = ProgressLine(model.verbose, ready.nats)
     train, valid = ready.train, ready.valid
     setting = large.Setting(
@@ -109,6 +131,7 @@ def _on_many_rows(
         watched=_some(valid, rule.watched, model.seed),
         backbone=backbone,
         optimizer=settings.read_optimizer(model.optimizer),
+        routing=routing,
     )
     everything = None
     if model.refit:
@@ -148,6 +171,7 @@ def _cross_fitted(model: Any, ready: holdout.Ready, seeds: Sequence[int]) -> lis
         folds=ready.folds,
         backbone=backbone,
         optimizer=settings.read_optimizer(model.optimizer),
+        routing=read_routing(model.routing),
     )
     found: list[Selection] = []
     try:

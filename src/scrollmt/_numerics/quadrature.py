@@ -58,6 +58,27 @@ def log_expected(
     return expected
 
 
+def expected(
+    log_likelihood: LogLikelihood, y: Any, mean: Float[Array, "*s"], var: Float[Array, "*s"]
+) -> Float[Array, "*s"]:
+    r"""$E\,[\log p(y \mid a)]$ over $a \sim \mathcal{N}(\text{mean}, \text{var})$, in nats.
+
+    By Gauss-Hermite nodes about the mean. A log likelihood grows no faster than a polynomial or an
+    exponential, so that the belief decides where the integrand is. Gradients are those of the sum.
+    """
+    mean, var = jnp.broadcast_arrays(mean, var)
+    positive = var > 0.0
+    sd = jnp.where(positive, jnp.sqrt(jnp.where(positive, var, 1.0)), 0.0)
+    z, weight = np.polynomial.hermite_e.hermegauss(NODES)
+    weight = weight / weight.sum()
+
+    def at(z: Array) -> Array:
+        return log_likelihood(y, mean + sd * z)
+
+    values = jax.vmap(at)(jnp.asarray(z, mean.dtype))
+    return jnp.tensordot(jnp.asarray(weight, mean.dtype), values, 1)
+
+
 class _Rule(NamedTuple):
     """Nodes z about a centre in units of the belief's sd; log weights that hold the belief."""
 

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from scrollmt._io.arguments import check_number
+from scrollmt._numerics.normal import inverse_root
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,18 @@ class Rows(NamedTuple):
     linear: Float[Array, "L *N"]
     square: Float[Array, "S *N"]
     roots: Float[Array, "G *N"]
+
+
+def gaussian_kl(
+    mu: Float[Array, "*L H"],
+    trace: Float[Array, ""],
+    log_det: Float[Array, ""],
+    prior_precision: Float[Array, ""],
+) -> Float[Array, ""]:
+    r"""$\text{KL}[\mathcal{N}(\mu, \Sigma) \,\|\, \mathcal{N}(0, I/\alpha)]$ from the trace and the
+    log determinant of $\Sigma$, both added over the lines."""
+    logs = mu.size * jnp.log(prior_precision) + log_det
+    return 0.5 * (prior_precision * (trace + jnp.sum(mu * mu)) - mu.size - logs)
 
 
 class AbstractBelief(eqx.Module):
@@ -126,6 +140,19 @@ class AbstractBelief(eqx.Module):
     @abc.abstractmethod
     def overlap(self, prior_precision: Float[Array, ""]) -> Float[Array, ""]:
         r"""$-\log \int \mathcal{N}(w; 0, I/\alpha)\, q(w)\, dw$, added over the lines."""
+
+    def kl(self, prior_precision: Float[Array, ""]) -> Float[Array, ""]:
+        r"""$\text{KL}[q \,\|\, \mathcal{N}(0, I/\alpha)]$, added over the lines.
+
+        $$\tfrac12 \bigl[\alpha\,(\text{tr}\,\Sigma + \mu^\top\mu) - H - H\log\alpha
+          - \log\lvert\Sigma\rvert\bigr]$$
+
+        From `cov`, by a Cholesky factor; a belief with a cheaper form overrides it.
+        """
+        cov = self.lines_first(self.cov())
+        logs = jax.vmap(lambda one: jnp.log(jnp.diagonal(inverse_root(one))))(cov)
+        diagonal = jnp.diagonal(cov, axis1=-2, axis2=-1)
+        return gaussian_kl(self.mu, jnp.sum(diagonal), -2.0 * jnp.sum(logs), prior_precision)
 
     @abc.abstractmethod
     def cov(self) -> Float[Array, "*L H H"]:

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from scrollmt._io.arguments import is_whole, shown
 from scrollmt._numerics.normal import LOG_SQRT_2PI, inverse_root, normal_energy
 from scrollmt.backbone import constant_row, unit_draw
-from scrollmt.beliefs.base import NARROW, AbstractBelief, Rows, Start
+from scrollmt.beliefs.base import NARROW, AbstractBelief, Rows, Start, gaussian_kl
 
 PAPER_COV_FLOOR = 1e-4
 BeliefT = TypeVar("BeliefT", bound=AbstractBelief)
@@ -56,6 +56,12 @@ class Point(AbstractBelief):
         # mu at zero; the point estimate is therefore trained on its data terms alone.
         return jnp.zeros_like(prior_precision)
 
+    def kl(self, prior_precision: Float[Array, ""]) -> Float[Array, ""]:
+        raise ValueError(
+            "a point estimate has no KL to a prior, since it has no variance; take a belief such "
+            "as 'diag'"
+        )
+
     def cov(self) -> Float[Array, "*L H H"]:
         return jnp.zeros((*self.mu.shape, self.mu.shape[-1]), self.mu.dtype)
 
@@ -87,6 +93,11 @@ class Diag(AbstractBelief):
     def overlap(self, prior_precision: Float[Array, ""]) -> Float[Array, ""]:
         total = self.diagonal() + 1.0 / prior_precision
         return jnp.sum(LOG_SQRT_2PI + 0.5 * jnp.log(total) + 0.5 * self.mu**2 / total)
+
+    def kl(self, prior_precision: Float[Array, ""]) -> Float[Array, ""]:
+        # The variance in units of the prior's: no large terms that cancel near the prior.
+        ratio = prior_precision * self.diagonal()
+        return 0.5 * jnp.sum(ratio - 1.0 - jnp.log(ratio) + prior_precision * self.mu**2)
 
     def cov(self) -> Float[Array, "*L H H"]:
         return _by_line(lambda one: jnp.diag(one.diagonal()), self)
@@ -125,6 +136,14 @@ class Full(AbstractBelief):
     def overlap(self, prior_precision: Float[Array, ""]) -> Float[Array, ""]:
         extra = 1.0 / prior_precision
         return jnp.sum(_by_line(lambda one: normal_energy(one.mu, one.ridged(extra)), self))
+
+    def kl(self, prior_precision: Float[Array, ""]) -> Float[Array, ""]:
+        trace = jnp.sum(self.factor() ** 2) + self.mu.size * self.cov_floor
+        if self.cov_floor:
+            logs = _by_line(lambda one: jnp.log(jnp.diagonal(inverse_root(one.cov()))), self)
+        else:
+            logs = -self.log_diagonal
+        return gaussian_kl(self.mu, trace, -2.0 * jnp.sum(logs), prior_precision)
 
     def ridged(self, extra: float | Float[Array, ""]) -> Float[Array, "*L H H"]:
         r"""$\Sigma$ with `extra` added to the diagonal."""
@@ -211,6 +230,19 @@ class LowRank(AbstractBelief):
         rest = self.mu - z @ self.factor
         terms = LOG_SQRT_2PI + 0.5 * jnp.log(total) + 0.5 * rest**2 / total
         return jnp.sum(terms) + jnp.sum(0.5 * z**2 - jnp.log(jnp.diagonal(white)))
+
+    def kl(self, prior_precision: Float[Array, ""]) -> Float[Array, ""]:
+        diagonal = self.diagonal()
+        trace = jnp.sum(diagonal) + jnp.sum(self.factor**2)
+        inner = jnp.sum(_by_line(lambda one: one._line_log_det(), self))
+        log_det = jnp.sum(jnp.log(diagonal)) + inner
+        return gaussian_kl(self.mu, trace, log_det, prior_precision)
+
+    def _line_log_det(self) -> Float[Array, ""]:
+        r"""$\log\lvert I + U\,\text{diag}(s^2)^{-1} U^\top\rvert$ of one line."""
+        eye = jnp.eye(self.factor.shape[0], dtype=self.mu.dtype)
+        white = inverse_root(eye + (self.factor / self.diagonal()) @ self.factor.T)
+        return -2.0 * jnp.sum(jnp.log(jnp.diagonal(white)))
 
     def cov(self) -> Float[Array, "*L H H"]:
         return _by_line(lambda one: jnp.diag(one.diagonal()) + one.factor.T @ one.factor, self)

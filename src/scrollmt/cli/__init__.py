@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from scrollmt.cli.shell import Guarded, by_task, emit, say, show
+from scrollmt.cli.shell import Guarded, Problem, by_task, emit, say, show
 
 app = typer.Typer(
     cls=Guarded,
@@ -268,11 +268,23 @@ def studies(json: Json = False) -> None:
 @app.command(rich_help_panel="The paper")
 def reproduce(
     study: Annotated[
-        str, typer.Argument(help="main, ledger, report, all, or a name from `scrollmt studies`.")
+        str,
+        typer.Argument(
+            help="main, ledger, report, all, beyond, or a name from `scrollmt studies`."
+        ),
     ],
-    corpora: Annotated[str | None, typer.Option(help="Of `main`: some corpora only.")] = None,
-    arms: Annotated[str | None, typer.Option(help="Of `main`: some arms only.")] = None,
-    backbones: Annotated[str | None, typer.Option(help="Of `main`: some backbones.")] = None,
+    of: Annotated[
+        str | None, typer.Option("--study", help="Of `beyond`: the study, such as comparators.")
+    ] = None,
+    corpora: Annotated[
+        str | None, typer.Option(help="Of `main` and `beyond`: some corpora only.")
+    ] = None,
+    arms: Annotated[
+        str | None, typer.Option(help="Of `main` and `beyond`: some arms only.")
+    ] = None,
+    backbones: Annotated[
+        str | None, typer.Option(help="Of `main` and `beyond`: some backbones.")
+    ] = None,
     seeds: Annotated[
         int | None, typer.Option(min=1, max=1000, help="How many, by default the paper's ten.")
     ] = None,
@@ -315,23 +327,33 @@ def reproduce(
 
     Finished jobs are recorded at once: stop it any time, and the same command goes on.
     """
-    from scrollmt.cli import reproducing as job
+    from scrollmt.cli import beyond, reproducing
 
-    job.reproduce(
-        study,
-        corpora=corpora,
-        arms=arms,
-        backbones=backbones,
-        seeds=seeds,
-        engine=engine,
-        workers=workers,
-        out=out,
-        records=records,
-        committed=committed,
-        steps=steps,
-        windows=windows,
-        literal_penalty=literal_penalty,
-        initial_precision=initial_precision,
-        initial_noise=initial_noise,
-        quiet=quiet,
-    )
+    options: dict[str, Any] = {
+        "corpora": corpora,
+        "arms": arms,
+        "backbones": backbones,
+        "seeds": seeds,
+        "engine": engine,
+        "workers": workers,
+        "out": out,
+        "records": records,
+        "committed": committed,
+        "steps": steps,
+        "windows": windows,
+        "quiet": quiet,
+    }
+    reading: dict[str, Any] = {
+        # The paper writes half the squared norm for every objective.
+        "penalty_beside_means": 1.0 if literal_penalty else None,
+        "initial_precision": initial_precision,
+        "initial_noise": initial_noise,
+    }
+    if study == beyond.NAME:
+        if any(value is not None for value in reading.values()):
+            raise Problem("`reproduce beyond` has one reading of the protocol; leave others out")
+        beyond.reproduce(of, **options)
+    else:
+        if of is not None:
+            raise Problem("--study belongs to `reproduce beyond`; leave it out")
+        reproducing.reproduce(study, reading=reading, **options)

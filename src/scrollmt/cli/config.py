@@ -18,12 +18,13 @@ from typing import Any, Literal
 import pandas as pd
 
 from scrollmt._io.settings import RECALIBRATIONS
-from scrollmt.beliefs import BELIEFS
+from scrollmt.beliefs import BELIEFS, read_beliefs
 from scrollmt.cli.asking import Columns, Questions, Targets, read_questions, read_targets
 from scrollmt.cli.csvs import separator_hint
 from scrollmt.cli.schema import Section, between, boolean, choice, either, text, texts, whole
 from scrollmt.cli.shell import Problem, sentence
 from scrollmt.presets import PRESETS, Preset, get_preset
+from scrollmt.routing import ROUTINGS
 
 STANDARD_STREAM = "-"
 DUPLICATES = ("error", "first", "last", "mean")
@@ -166,9 +167,14 @@ def _config(root: Section, name: str, content: str, folder: Path) -> Config:
             f'targets.{unordered[0]}.head = "categorical" needs model.belief = "none", got '
             f"{settings['belief']!r}; or take an ordinal head, where the classes have an order"
         )
+    routing = ROUTINGS[settings["routing"]]
+    try:
+        routing.check(task.heads, read_beliefs(settings["belief"], task.heads))
+    except ValueError as error:
+        raise Problem(f"model.routing: {error}") from None
     if settings["refit"] is None:
         # Without a test part every row may train the final model.
-        settings["refit"] = split.test == 0.0
+        settings["refit"] = split.test == 0.0 and not routing.point
     out = folder / root.get("out", text, "model")
     numbers = tuple((key, column) for key, column in columns if column in task.number_columns)
     source = replace(source, numbers=numbers)
@@ -275,6 +281,7 @@ def _settings(model: Section, training: Section) -> dict[str, Any]:
     backbones = dict.fromkeys(["select", *(c.name for c in preset.candidates)])
     settings = {
         "belief": model.get("belief", choice(BELIEFS), "diag"),
+        "routing": model.get("routing", choice(ROUTINGS), "free"),
         "backbone": model.get("backbone", choice(backbones), "select"),
         "refit": model.get("refit", boolean, None),
         "calibrate": model.get("calibrate", choice(RECALIBRATIONS), "none"),

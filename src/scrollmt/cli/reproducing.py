@@ -17,6 +17,7 @@ from scrollmt.paper.arena.jobs import Job, make_job
 from scrollmt.paper.arena.probes import ALONE, DEFAULT, ORACLE, PREFIX
 from scrollmt.paper.arena.records import Records
 from scrollmt.paper.arms import get_arm
+from scrollmt.paper.beyond import STUDIES as BEYOND
 from scrollmt.paper.data import published
 from scrollmt.paper.protocol import PROTOCOL, Protocol, draws_of
 from scrollmt.paper.studies import STUDIES, findings, with_first_draws
@@ -110,6 +111,10 @@ def studies(*, as_json: bool) -> None:
                 "what": summary,
             }
         )
+    for name, study in BEYOND.items():
+        jobs = study.jobs(PROTOCOL)
+        counts = {"jobs": len(jobs), "runs": sum(map(_runs, jobs)), "claims": 0}
+        rows.append({"study": f"beyond --study {name}", **counts, "what": study.summary})
     if as_json:
         emit(rows)
     else:
@@ -126,7 +131,7 @@ def _runs(job: Job) -> int:
     return len(job.seeds) * arm.members * len(arm.settings)
 
 
-def _weight(job: Job) -> float:
+def weight_of(job: Job) -> float:
     """About how long a job takes: its fits, of which a probe has many."""
     return _runs(job) * (FITS_A_PROBE if job.arm.startswith(PREFIX) else 1)
 
@@ -145,21 +150,14 @@ def reproduce(
     committed: Path | None,
     steps: int | None,
     windows: int | None,
-    literal_penalty: bool,
-    initial_precision: float | None,
-    initial_noise: str | None,
     quiet: bool,
+    reading: dict[str, Any],
 ) -> None:
-    """Compute what the records lack, then write the pages of what was asked for."""
-    protocol = _protocol(
-        seeds,
-        steps=steps,
-        corpus_windows=windows,
-        # The paper writes half the squared norm for every objective.
-        penalty_beside_means=1.0 if literal_penalty else None,
-        initial_precision=initial_precision,
-        initial_noise=initial_noise,
-    )
+    """Compute what the records lack, then write the pages of what was asked for.
+
+    `reading` has constants of the protocol by name, None for its own.
+    """
+    protocol = protocol_of(seeds, steps, windows, **reading)
     wanted = (
         listed(corpora, published.CORPORA, "corpora"),
         listed(arms, None, "arms"),
@@ -184,9 +182,9 @@ def reproduce(
                     database,
                     engine=engine,
                     workers=workers,
-                    weight=_weight,
+                    weight=weight_of,
                     progress=not quiet,
-                    label=_label(name, *wanted, protocol),
+                    label=label_of(name, *wanted, protocol),
                 )
                 say(str(done))
             shown = unique([*jobs, *STUDIES["cost"].jobs(protocol)])
@@ -202,8 +200,11 @@ def reproduce(
         say(f"wrote {path}")
 
 
-def _protocol(seeds: int | None, **given: Any) -> Protocol:
+def protocol_of(
+    seeds: int | None, steps: int | None, windows: int | None, **reading: Any
+) -> Protocol:
     """The paper's protocol with what was given in place of its own constants."""
+    given = {"steps": steps, "corpus_windows": windows, **reading}
     changes = {name: value for name, value in given.items() if value is not None}
     if seeds is not None:
         # Seeds beyond the paper's ten go on counting from there.
@@ -214,7 +215,7 @@ def _protocol(seeds: int | None, **given: Any) -> Protocol:
         raise Problem(str(error)) from error
 
 
-def _label(
+def label_of(
     name: str,
     corpora: list[str] | None,
     arms: list[str] | None,

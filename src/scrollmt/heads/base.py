@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 from scipy.optimize import minimize
 
 from scrollmt._numerics.graph import Value
-from scrollmt._numerics.quadrature import log_expected
+from scrollmt._numerics.quadrature import expected, log_expected
 from scrollmt._numerics.weighted import weighted_moments
 from scrollmt.heads.exported import Exported
 from scrollmt.laws import Cut, HeadLaw, Law, real_labels
@@ -78,6 +78,18 @@ class AbstractHead(eqx.Module):
     def log_likelihood(self, y: Array, a: Array) -> Array:
         """log p(y | a) in nats, elementwise, for a latent value `a`."""
         return self.log_predictive(y, a, jnp.zeros_like(a))
+
+    def expected_log_lik(self, y: Array, mean: Array, var: Array) -> Array:
+        r"""$E\,[\log p(y \mid a)]$ over $a \sim \mathcal{N}(\text{mean}, \text{var})$, in nats.
+
+        By Gauss-Hermite quadrature of `log_likelihood`, for heads that read one line.
+        """
+        if self.rows > 1:
+            raise ValueError(
+                f"{self!r} reads {self.rows} latent lines: its expected log likelihood has no "
+                "quadrature over one line; take a head of one line"
+            )
+        return expected(self.log_likelihood, y, mean, var)
 
     def read_labels(self, name: str, values: Any) -> tuple[np.ndarray, np.ndarray]:
         """Labels with `missing_fill` where missing, and which of them are observed."""
@@ -152,6 +164,15 @@ class AbstractHead(eqx.Module):
 
     def half_information(self, mean: Array, var: Array) -> Array | None:
         """Half the Fisher information of a label about the mean; None without a closed form."""
+        return None
+
+    @property
+    def line_noise(self) -> Float[Array, "*L"] | None:
+        """The variance that the head adds to that of each line; None where it adds none.
+
+        Where it does, `log_predictive` and `law` depend on the variance through the sum alone, so
+        that a variance above minus the noise is one that they take.
+        """
         return None
 
     def law(self, mean: np.ndarray, var: np.ndarray) -> Law:

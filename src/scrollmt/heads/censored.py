@@ -58,6 +58,10 @@ class Censored(AbstractHead):
         self.upper = None if upper is None else float(upper)
 
     @property
+    def line_noise(self) -> Float[Array, ""]:
+        return self.gaussian.line_noise
+
+    @property
     def sigma_obs(self) -> Float[Array, ""]:
         return self.gaussian.sigma_obs
 

@@ -37,6 +37,10 @@ class Gaussian(AbstractHead):
     def sigma_obs(self) -> Float[Array, ""]:
         return jnp.exp(self.log_sigma_obs)
 
+    @property
+    def line_noise(self) -> Float[Array, ""]:
+        return jnp.exp(2.0 * self.log_sigma_obs)
+
     def predictive_var(self, var: Array) -> Array:
         return jnp.exp(2.0 * self.log_sigma_obs) + var
 
@@ -61,9 +65,16 @@ class Gaussian(AbstractHead):
         residual = y - mean
         return -LOG_SQRT_2PI - 0.5 * jnp.log(total) - 0.5 * residual * residual / total
 
+    def expected_log_lik(self, y: Array, mean: Array, var: Array) -> Array:
+        residual = y - mean
+        misfit = (residual * residual + var) * jnp.exp(-2.0 * self.log_sigma_obs)
+        return -LOG_SQRT_2PI - self.log_sigma_obs - 0.5 * misfit
+
     def law(self, mean: np.ndarray, var: np.ndarray) -> GaussianLaw:
-        noise = float(np.exp(2.0 * np.float64(self.log_sigma_obs)))
-        return GaussianLaw(mean, np.sqrt(noise + np.asarray(var, np.float64)), noise_var=noise)
+        noise = np.exp(2.0 * np.float64(self.log_sigma_obs))
+        total = noise + np.asarray(var, np.float64)
+        # After updates a variance may be below zero: then less noise is left than was fitted.
+        return GaussianLaw(mean, np.sqrt(total), noise_var=np.minimum(noise, total))
 
     def onnx_outputs(self, mean: Value, var: Value, offset: float, scale: float) -> ExportedNormal:
         noise = float(np.exp(2.0 * np.float64(self.log_sigma_obs)))

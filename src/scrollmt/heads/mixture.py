@@ -87,6 +87,12 @@ class Mixture(AbstractHead):
         return False
 
     @property
+    def line_noise(self) -> Float[Array, " L"]:
+        floor = 1e-6 * self.floor
+        noise = jnp.exp(2.0 * self.log_sigma) + floor * floor
+        return jnp.concatenate([noise, jnp.full_like(self.gate_offsets, PROBIT_BASE_SCALE**2)])
+
+    @property
     def fewest_labels(self) -> int:
         return 5 * self.components - 2
 

@@ -70,6 +70,10 @@ class AbstractProbit(AbstractHead):
         below = np.cumsum(class_shares(y, weight, self.classes))[:-1]
         return self.with_cutpoints(PROBIT_BASE_SCALE * ndtri(below)), on_device(0.0)
 
+    @property
+    def line_noise(self) -> Float[Array, ""]:
+        return jnp.asarray(PROBIT_BASE_SCALE**2, self.cutpoints.dtype)
+
     def probit_scale(self, var: Array) -> Array:
         return jnp.sqrt(PROBIT_BASE_SCALE**2 + var)
 

@@ -73,6 +73,9 @@ class Real(AbstractHead):
     def log_predictive(self, y: Array, mean: Array, var: Array) -> Array:
         return self.first.log_predictive(y, mean, var)
 
+    def expected_log_lik(self, y: Array, mean: Array, var: Array) -> Array:
+        return self.first.expected_log_lik(y, mean, var)
+
     def target_scale(self, labels: np.ndarray, weight: np.ndarray) -> tuple[float, float] | None:
         return self.first.target_scale(labels, weight)
 

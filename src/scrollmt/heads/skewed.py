@@ -57,6 +57,10 @@ class SinhArcsinh(AbstractHead):
         return jnp.exp(self.log_delta)
 
     @property
+    def line_noise(self) -> Float[Array, ""]:
+        return jnp.exp(2.0 * self.log_sigma_obs)
+
+    @property
     def sigma_obs(self) -> Float[Array, ""]:
         return jnp.exp(self.log_sigma_obs)
 

@@ -19,6 +19,7 @@ from scrollmt.report.assessment import LEVEL, Assessment, score_table
 from scrollmt.report.groups import ahead, groups
 from scrollmt.report.pages import Html
 from scrollmt.report.verdict import Verdict, judge
+from scrollmt.routing import FREE, Fixed, read_routing
 
 SCORES = {
     "nll": "negative log score, nats",
@@ -45,6 +46,7 @@ BELIEF_WORDS: dict[type[AbstractBelief], str] = {
     LowRank: "low-rank plus diagonal covariance of the last layer's weights",
     Full: "full covariance of the last layer's weights",
     Point: "point estimate, no belief",
+    Fixed: "covariance of the last layer's weights, computed and not trained",
 }
 
 
@@ -180,10 +182,12 @@ def _fit(assessment: Assessment) -> list[tuple[str, object]]:
     selected = set().union(*model.committee_.values())
     runs = f"{len(table):,} runs, of which {len(selected):,} are selected for tasks"
     backbone = model.backbone if isinstance(model.backbone, str) else type(model.backbone).__name__
+    routing = read_routing(model.routing)
     chosen = ", ".join(dict.fromkeys(table.loc[table["speaks_for"] != "", "candidate"].map(str)))
     return [
         ("Preset", get_preset(model.preset).name),
         ("Belief", _beliefs(assessment)),
+        *([] if routing is FREE else [("Routing", f"{routing.name}: {routing.words}")]),
         ("Backbone", chosen if backbone == "select" else backbone),
         ("Tried", runs),
         ("Stopped by", f"{model.stop_reason_}, in the leading run"),
@@ -212,11 +216,25 @@ def _beliefs(assessment: Assessment) -> str:
 
 def _limits(assessment: Assessment) -> list[object]:
     limits: list[object] = []
-    if not all(isinstance(assessment.belief(task), Point) for task in assessment.tasks):
+    routing = read_routing(assessment.model.routing)
+    with_belief = [t for t in assessment.tasks if not isinstance(assessment.belief(t), Point)]
+    computed = [t for t in with_belief if isinstance(assessment.belief(t), Fixed)]
+    # Where posteriors are those of Gaussian tasks, the others are trained freely.
+    known = computed if routing.conjugate else with_belief * routing.is_posterior
+    trained = [task for task in with_belief if task not in known]
+    if known:
+        of = f" of {', '.join(known)}" if trained else ""
         limits.append(
-            "The belief's spread was trained to predict: it is the part of the forecast's spread "
-            "that depends on the inputs. It is no claim about how well the weights are known, and "
-            "does not shrink as data grows."
+            f"The belief's spread{of} says how well the last layer's weights are known, the "
+            "features taken as given. It shrinks as data grows, and does not follow noise that "
+            "depends on the inputs."
+        )
+    if trained:
+        of = f" of {', '.join(trained)}" if known else ""
+        limits.append(
+            f"The belief's spread{of} was trained to predict: it is the part of the forecast's "
+            "spread that depends on the inputs. It is no claim about how well the weights are "
+            "known, and does not shrink as data grows."
         )
     limits += [
         "The verdicts hold for windows like those judged here. They say nothing about a system "

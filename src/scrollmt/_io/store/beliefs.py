@@ -22,10 +22,16 @@ from scrollmt.beliefs import (
     Maker,
     read_belief,
 )
+from scrollmt.routing import Fixed
+
+# The name of a belief that was computed and not trained.
+FIXED = "fixed"
 
 
 def describe(name: str, belief: AbstractBelief) -> dict[str, Any]:
     """A belief by the name of its family, or a user's own by its fields."""
+    if type(belief) is Fixed:
+        return {"belief": FIXED, "cov_floor": 0.0, "rank": belief.root.shape[-2]}
     family = next((f for f, kind in BELIEFS.items() if type(belief) is kind), None)
     if family is None:
         try:
@@ -42,6 +48,9 @@ def from_description(
 ) -> AbstractBelief:
     """A belief whose arrays are shapes alone."""
     match stored["belief"]:
+        case str(family) if family == FIXED:
+            computed: AbstractBelief = eqx.filter_eval_shape(_zeros, features, stored["rank"])
+            return computed
         case str(family):
             rank = {"rank": stored["rank"]} if BELIEFS[family] is LowRank else {}
             floor = stored["cov_floor"]
@@ -60,6 +69,10 @@ def from_description(
                 f"class: load(path, custom=[{kind}])"
             )
     raise ModelFolderError(f"task {name!r}: unknown belief {stored['belief']!r:.60}")
+
+
+def _zeros(features: int, rank: int) -> Fixed:
+    return Fixed(jnp.zeros(features), jnp.zeros((rank, features)))
 
 
 def choices_to_json(given: Choices) -> Any:

@@ -24,6 +24,7 @@ Names = list[str]
 SETTINGS: dict[str, Any] = {
     "task_order": Names,
     "belief": str | dict,
+    "routing": str | None,
     "joint": Names | list[Names] | None,
     "backbone": str | None,
     "optimizer": str | None,
@@ -49,6 +50,7 @@ RESULTS: dict[str, Any] = {
     "feature_names": Names | None,
     "validation_nll": float | None,
     "stop_reason": str,
+    "online": dict[str, Any] | None,
 }
 
 

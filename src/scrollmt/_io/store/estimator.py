@@ -27,8 +27,10 @@ from scrollmt.windows import Recipe
 _NOT_STORED = "your own data, which is not stored"
 
 
-def save_estimator(fitted: Any, path: str | os.PathLike[str]) -> None:
-    """Write a fitted estimator to a new folder."""
+def save_estimator(
+    fitted: Any, path: str | os.PathLike[str], online: tuple[dict[str, Any], Arrays]
+) -> None:
+    """Write a fitted estimator to a new folder; `online` is what it goes on learning from."""
     models: list[dict[str, Any]] = []
     arrays: Arrays = {}
     for number, member in enumerate(fitted.members_):
@@ -55,6 +57,7 @@ def save_estimator(fitted: Any, path: str | os.PathLike[str]) -> None:
                 **({} if fitted.steps is None else {"steps": fitted.steps}),
                 **({} if fitted.patience is None else {"patience": fitted.patience}),
                 "belief": beliefs.choices_to_json(fitted.belief),
+                **({} if fitted.routing == "free" else {"routing": fitted.routing}),
                 **({} if fitted.joint is None else {"joint": fitted.joint}),
                 "backbone": fitted.backbone if isinstance(fitted.backbone, str) else None,
                 # Only where there is one of the user's own, which is code and not stored.
@@ -76,8 +79,9 @@ def save_estimator(fitted: Any, path: str | os.PathLike[str]) -> None:
             "history": parts.table_to_dict(fitted.history_),
             "validation_nll": fitted.validation_nll_,
             "stop_reason": fitted.stop_reason_,
+            **({"online": online[0]} if online[0] else {}),
         },
-        {**arrays, **{f"tasks{path}": array for path, array in starts.items()}},
+        {**arrays, **online[1], **{f"tasks{path}": array for path, array in starts.items()}},
     )
 
 
@@ -87,8 +91,8 @@ def load_estimator(
     backbone: Backbone | Factory | None,
     heads: Mapping[str, AbstractHead] | None = None,
     custom: Iterable[Any] = (),
-) -> Any:
-    """The estimator that `save_estimator` wrote; `make` is its class."""
+) -> tuple[Any, dict[str, Any] | None, Arrays]:
+    """The estimator that `save_estimator` wrote, and its `online`; `make` is its class."""
     classes = read_classes(custom)
     content, arrays = read_folder(path)
     # Weights come from the file, so that any key will do.
@@ -113,6 +117,7 @@ def load_estimator(
             steps=given.get("steps"),
             patience=given.get("patience"),
             belief=beliefs.choices_from_json(given["belief"], classes),
+            routing=given.get("routing", "free"),
             joint=given.get("joint"),
             backbone=given["backbone"] if backbone is None else backbone,
             optimizer=given.get("optimizer", "adam"),
@@ -173,7 +178,7 @@ def load_estimator(
         raise ModelFolderError(
             f"{path} is not a complete model folder: {type(error).__name__}: {why:.200}"
         ) from error
-    return out
+    return out, content.get("online"), arrays
 
 
 def _validation(given: Any) -> float | str | None:

@@ -129,11 +129,11 @@ def _execute(job: Job, protocol: Protocol | None) -> Outcome:
         factor = of.target_factor(split)
         valid_y, test_y = (of.part(part, factor)[1] for part in (split.valid, split.test))
         V = None if truth is None else truth[split.test]
-        for setting, handed in zip(arm.settings, forecasts, strict=True):
+        for setting, handed in zip(arm.setting_texts(), forecasts, strict=True):
             where = f"{job.corpus} {job.arm} seed {seed}"
             check_laws(handed.valid, valid_y, tasks, f"{where}, validation windows")
             check_laws(handed.test, test_y, tasks, f"{where}, test windows")
-            row: Row = {"setting": json.dumps(dict(setting), sort_keys=True)}
+            row: Row = {"setting": setting}
             row |= scoring.valid(handed.valid, valid_y) | scoring.test(handed.test, test_y, V)
             if of.source.scaled is not None:
                 row["target_factor"] = factor

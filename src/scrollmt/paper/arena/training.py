@@ -18,6 +18,7 @@ from jaxtyping import Array, PRNGKeyArray
 from scrollmt._data.reading import Rows, read_rows
 from scrollmt._data.scaling import Scales
 from scrollmt.backbone import PAPER_WIDTH, paper_backbone
+from scrollmt.combining import Combine
 from scrollmt.fit import Fits, Objective, Schedule, Score, fit, stack
 from scrollmt.heads import Gaussian
 from scrollmt.laws import Law, moment_matched
@@ -107,6 +108,7 @@ def fit_runs(
     schedule: Schedule | None = None,
     keys: Array | None = None,
     trainable: Any = None,
+    combine: Combine | None = None,
 ) -> Fits:
     """Train one run for each model as one batch, with the protocol's constants."""
     count = len(models)
@@ -123,9 +125,10 @@ def fit_runs(
         score=score,
         hyper=constants | dict(hyper or {}),
         schedule=protocol.schedule() if schedule is None else schedule,
-        # Batches are full: no run draws anything, so that the keys do not matter.
+        # Batches are full: without a rule no run draws anything, and the keys do not matter.
         keys=jax.random.split(jax.random.key(0), count) if keys is None else keys,
         trainable=trainable,
+        combine=combine,
     )
 
 
@@ -167,6 +170,7 @@ def _fit(
         hyper=hyper,
         keys=jnp.stack(keys),
         trainable=arm.trainable,
+        combine=arm.combine,
     )
     return fits, train, valid
 

@@ -6,7 +6,16 @@ An arm of your own joins every study and table:
     register(OwnArm("forest", "...", forecast=fit_and_predict))  # trains in its own way
 """
 
-from scrollmt.paper.arms import composition, ensembles, event_bias, posterior, weighted
+from scrollmt.paper.arms import (
+    combined,
+    composition,
+    ensembles,
+    event_bias,
+    foreign,
+    posterior,
+    routes,
+    weighted,
+)
 from scrollmt.paper.arms.base import ARMS, AbstractArm, Arm, get_arm, questions, register
 from scrollmt.paper.arms.own import Fold, Forecasts, OwnArm
 
@@ -17,12 +26,15 @@ __all__ = [
     "Fold",
     "Forecasts",
     "OwnArm",
+    "combined",
     "composition",
     "ensembles",
     "event_bias",
+    "foreign",
     "get_arm",
     "posterior",
     "questions",
     "register",
+    "routes",
     "weighted",
 ]

@@ -9,9 +9,11 @@ arena computes every metric from laws, for all arms alike.
 from __future__ import annotations
 
 import abc
+import dataclasses
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import metadata
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -21,6 +23,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from scrollmt.backbone import PAPER_BACKBONES
+from scrollmt.combining import Combine
 from scrollmt.fit import Hyper, Objective, Score
 from scrollmt.heads import AbstractHead, Event, Gaussian, Ordinal
 from scrollmt.model import AbstractModel, Model
@@ -62,6 +65,7 @@ class AbstractArm(abc.ABC):
     - `select`: the column of the records that chooses among settings and backbones.
     - `runs_of`: the arm whose runs this one only selects from: it has none of its own.
     - `backbones`: the names that its jobs may give as backbone.
+    - `packages`: distributions that it needs beside those of scrollmt itself.
     """
 
     name: str
@@ -71,6 +75,15 @@ class AbstractArm(abc.ABC):
     select: str = field(default="valid_nats", kw_only=True)
     runs_of: str | None = field(default=None, kw_only=True)
     backbones: tuple[str, ...] = field(default=PAPER_BACKBONES, kw_only=True)
+    packages: tuple[str, ...] = field(default=(), kw_only=True)
+
+    def missing_packages(self) -> list[str]:
+        """Those of its packages that are not installed; nothing is imported."""
+        return [package for package in self.packages if not _installed(package)]
+
+    def setting_texts(self) -> list[str]:
+        """Its settings as the records have them."""
+        return [json.dumps(dict(setting), sort_keys=True) for setting in self.settings]
 
     @abc.abstractmethod
     def heads_on(self, tasks: Heads) -> Heads:
@@ -93,6 +106,7 @@ class Arm(AbstractArm):
       the place of `heads`, however many there are.
     - `objective`, `score`: what is minimised, and what stops a run and keeps its best step.
       Settings reach the objective as `hyper`.
+    - `combine`: a rule for the gradients of an objective that returns one loss per task.
     - `start(model, train, setting)`: one run's model before training.
     - `trainable(models)`: which leaves move, as `fit` takes it; all by default.
     - `finish(models, train, valid)`: the fitted batch as the models whose laws are scored.
@@ -106,6 +120,7 @@ class Arm(AbstractArm):
     trainable: Callable[[Any], Any] | None = None
     finish: Finish = as_fitted
     any_tasks: bool = False
+    combine: Combine | None = None
 
     def heads_on(self, tasks: Heads) -> Heads:
         if self.any_tasks:
@@ -120,7 +135,9 @@ class Arm(AbstractArm):
 
     def describe(self, tasks: Heads | None = None) -> dict[str, Any]:
         heads = self.heads() if tasks is None else self.heads_on(tasks)
-        return {
+        # Without a rule there is no entry: records of such arms stay those of their jobs.
+        rule = {} if self.combine is None else {"combine": name_of(self.combine)}
+        return rule | {
             "heads": describe_heads(heads),
             "belief": self.belief,
             "objective": name_of(self.objective),
@@ -133,8 +150,17 @@ class Arm(AbstractArm):
         }
 
     def modules(self) -> set[str]:
-        parts = (self.heads, self.objective, self.score, self.start, self.trainable, self.finish)
-        return {module_of(part) for part in parts if part is not None}
+        parts = (self.heads, self.objective, self.score, self.start, self.finish)
+        maybe = (self.trainable, self.combine)
+        return {module_of(part) for part in (*parts, *maybe) if part is not None}
+
+
+def _installed(package: str) -> bool:
+    try:
+        metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def describe_heads(heads: Heads) -> dict[str, Any]:
@@ -151,15 +177,21 @@ def _values_of(head: AbstractHead) -> list[Any]:
 
 
 def name_of(part: Any) -> str:
-    """A function by its name; a partial application with what it applies, and to which values."""
+    """A function by its name; a partial application with what it applies, and to which values.
+
+    A rule, which is no function, goes by the name of its class and the values of its fields.
+    """
     inner = getattr(part, "func", part)
+    values: list[tuple[str | None, Any]] = [(None, v) for v in getattr(part, "args", ())]
+    values += sorted(getattr(part, "keywords", {}).items())
+    if dataclasses.is_dataclass(part) and not callable(part):
+        inner = type(part)
+        values = [(f.name, getattr(part, f.name)) for f in dataclasses.fields(part)]
     if not hasattr(inner, "__qualname__"):
         raise ValueError(
             f"{part!r:.80} has no name that would tell it from others of its kind; pass a function "
-            "or a functools.partial of one"
+            "or a functools.partial of one, and a rule as a dataclass"
         )
-    values = [(None, v) for v in getattr(part, "args", ())]
-    values += sorted(getattr(part, "keywords", {}).items())
     shown = [
         ("" if key is None else f"{key}=") + (name_of(v) if callable(v) else str(v))
         for key, v in values

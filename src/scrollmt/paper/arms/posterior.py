@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from functools import partial
 
-import numpy as np
 from jaxtyping import Array, Float
 
 from scrollmt.fit import Hyper, stack
@@ -25,9 +24,14 @@ from scrollmt.paper.arms.base import (
     register,
 )
 from scrollmt.paper.arms.weighted import ONE, profiled_nll, residual_spread, weighted_sum
-from scrollmt.routing import Bound, bind, evidence_composed, laplace, trained_leaves
-
-LAPLACE_PRECISIONS = tuple(float(p) for p in np.logspace(-4, 4, 17))
+from scrollmt.routing import (
+    LAPLACE_PRECISIONS,
+    Bound,
+    bind,
+    evidence_composed,
+    laplace,
+    trained_leaves,
+)
 
 
 def curvature_belief(models: Model, train: Data, valid: Data, *, diagonal: bool) -> Model:

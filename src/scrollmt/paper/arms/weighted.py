@@ -56,7 +56,7 @@ def cross_entropy() -> dict[str, AbstractHead]:
 HEADS = {"ce": cross_entropy, "probit": questions}
 
 
-def _losses(model: Model, data: Data) -> dict[str, Array]:
+def mean_losses(model: Model, data: Data) -> dict[str, Array]:
     """Mean squared error of the state and mean NLL of the classes."""
     lines = model.project(data.x)
     losses = {}
@@ -74,7 +74,7 @@ def weighted_sum(
     model: Model, data: Data, hyper: Hyper, data_scale: float | Array
 ) -> Float[Array, ""]:
     """Mean losses with one weight for each class head."""
-    losses = _losses(model, data)
+    losses = mean_losses(model, data)
     loss = losses[STATE] + sum(
         hyper[f"{name}_weight"] * losses[name] for name in (EVENT, REGIME) if name in losses
     )
@@ -83,7 +83,7 @@ def weighted_sum(
 
 def profiled_nll(model: Model, data: Data) -> Float[Array, ""]:
     """NLL added over heads, the state as a Gaussian with the spread of its own residuals."""
-    losses = _losses(model, data)
+    losses = mean_losses(model, data)
     mse = losses.pop(STATE)
     return LOG_SQRT_2PI + 0.5 + 0.5 * jnp.log(mse) + sum(losses.values(), start=jnp.zeros(()))
 
@@ -148,7 +148,7 @@ def learned_weights(
     Libraries often halve the class losses as well; the paper's form does not.
     """
     total = jnp.zeros(())
-    for name, loss in _losses(model, data).items():
+    for name, loss in mean_losses(model, data).items():
         head: Any = model.tasks[name].head
         s = head.log_sigma_obs if name == STATE else head.log_scale
         total = total + (0.5 if name == STATE else 1.0) * jnp.exp(-2.0 * s) * loss + s

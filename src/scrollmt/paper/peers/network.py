@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,52 @@ def mlp(inputs: int, *widths: int) -> nn.Sequential:
         layers += [nn.Linear(inputs, width), nn.SiLU()]
         inputs = width
     return nn.Sequential(*layers)
+
+
+def descend(
+    model: nn.Module,
+    loss: Callable[[torch.Tensor], torch.Tensor],
+    count: int,
+    steps: int,
+    *,
+    rate: float,
+    decay: float,
+    score: Callable[[], float] | None,
+) -> int:
+    """Minibatch steps of AdamW on `loss(rows)`; the number of steps that the model has then.
+
+    With a `score`, the smaller the better, the model is left as it was at its best check.
+    """
+    optimiser = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay)
+    best, best_state, best_step, waited = np.inf, None, steps, 0
+    order = torch.randperm(count)
+    at = 0
+    for step in range(1, steps + 1):
+        if at >= count:
+            order, at = torch.randperm(count), 0
+        batch = order[at : at + BATCH]
+        at += BATCH
+        optimiser.zero_grad()
+        loss(batch).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 10.0)
+        optimiser.step()
+        if score is None or step % CHECK_EVERY:
+            continue
+        with torch.random.fork_rng():
+            model.eval()
+            found = score()
+            model.train()
+        if found < best:
+            best, best_state, best_step = found, copy.deepcopy(model.state_dict()), step
+            waited = 0
+        else:
+            waited += 1
+            if waited >= PATIENCE:
+                break
+    if best_state is not None:
+        model.load_state_dict(best_state)
+    model.eval()
+    return best_step
 
 
 class Network(Peer):
@@ -71,51 +118,24 @@ class Network(Peer):
             outputs = 1
         self.rows = len(rows)
         self.model = self.build(X, outputs)
-        decay = self.setting.get("weight_decay", 1e-4)
-        optimiser = torch.optim.AdamW(
-            self.model.parameters(), lr=self.learning_rate, weight_decay=decay
+        self.steps = descend(
+            self.model,
+            lambda batch: self.loss(X[batch], y[batch]),
+            len(X),
+            steps,
+            rate=self.learning_rate,
+            decay=self.setting.get("weight_decay", 1e-4),
+            score=None if valid is None else lambda: self._validation_nll(X, y, valid),
         )
-        best, best_state, waited = np.inf, None, 0
-        order = torch.randperm(len(X))
-        at = 0
-        for step in range(1, steps + 1):
-            if at >= len(X):
-                order, at = torch.randperm(len(X)), 0
-            batch = order[at : at + BATCH]
-            at += BATCH
-            optimiser.zero_grad()
-            loss = self.loss(X[batch], y[batch])
-            loss.backward()
-            nn.utils.clip_grad_norm_(self.model.parameters(), 10.0)
-            optimiser.step()
-            if valid is None or step % CHECK_EVERY:
-                continue
-            with torch.random.fork_rng():
-                nll = self._validation_nll(X, y, valid)
-            if nll < best:
-                best, best_state, waited = nll, copy.deepcopy(self.model.state_dict()), 0
-                self.steps = step
-            else:
-                waited += 1
-                if waited >= PATIENCE:
-                    break
-        if best_state is not None:
-            self.model.load_state_dict(best_state)
-        elif valid is not None:
-            self.steps = steps
-        self.model.eval()
         self.finished(X, y)
 
     def _validation_nll(self, X: torch.Tensor, y: torch.Tensor, valid: Rows) -> float:
-        self.model.eval()
         self.finished(X, y)
         try:
             return float(np.mean(scores.nll(self.law(valid.X), valid.y)))
         except ValueError:
             # Laws refuse numbers that are not finite; training has diverged.
             return np.inf
-        finally:
-            self.model.train()
 
     def tensor(self, X: np.ndarray) -> torch.Tensor:
         return torch.as_tensor(self.scale.inputs(X), dtype=torch.float32)

@@ -102,7 +102,7 @@ class LightGBMClasses(BoostedClasses):
 
     def train(self, rows: Rows, valid: Rows | None) -> None:
         count = len(self.codes.seen)
-        objective = {"objective": "binary"}
+        objective: dict[str, Any] = {"objective": "binary"}
         if count > 2:
             objective = {"objective": "multiclass", "num_class": count}
         self.model = _lightgbm({**objective, **self.setting}, self.seed, rows, valid, self.trees)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 import numpy as np
 import torch
 import vbll
@@ -22,14 +25,18 @@ class _Body(nn.Module):
         super().__init__()
         self.body, self.layer = mlp(inputs, WIDTH, WIDTH), layer
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> Any:
+        """What vbll returns: the predictive and the losses as functions of the labels."""
         return self.layer(self.body(x))
 
 
 class VBLLValue(Network):
     """vbll's regression layers: one noise for all rows, or noise that depends on the inputs."""
 
-    settings = ({"layer": "Regression"}, {"layer": "HetRegression"})
+    settings: ClassVar[tuple[Mapping[str, Any], ...]] = (
+        {"layer": "Regression"},
+        {"layer": "HetRegression"},
+    )
 
     def build(self, X: torch.Tensor, outputs: int) -> nn.Module:
         options = {"regularization_weight": 1.0 / len(X), "parameterization": "dense"}
@@ -55,6 +62,27 @@ class VBLLValue(Network):
         mean = torch.stack([one.mean[:, 0] for one in found])
         var = torch.stack([one.variance[:, 0] for one in found])
         return self.in_units(mean, torch.sqrt(var))
+
+
+class HomoscedasticValue(VBLLValue):
+    """One noise for all rows.
+
+    vbll draws the noise that training starts from; here it is that of the targets, which training
+    lowers. Small noise would have to grow first, and validation would stop the run before it has.
+    """
+
+    settings = ({"layer": "Regression"},)
+
+    def build(self, X: torch.Tensor, outputs: int) -> nn.Module:
+        model = super().build(X, outputs)
+        nn.init.zeros_(model.layer.noise_logdiag)
+        return model
+
+
+class HeteroscedasticValue(VBLLValue):
+    """Noise that depends on the inputs."""
+
+    settings = ({"layer": "HetRegression"},)
 
 
 class VBLLClasses(Network):

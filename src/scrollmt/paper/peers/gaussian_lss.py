@@ -20,6 +20,7 @@ MOST_TREES = 1000
 class XGBoostLSSValue(Peer):
     """Targets are standardised, since its starting values are near a standard normal law."""
 
+    trees = MOST_TREES
     settings = (
         {"max_depth": 2},
         {"max_depth": 3, "subsample": 0.8, "lambda": 5.0},

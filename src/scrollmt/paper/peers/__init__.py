@@ -1,4 +1,4 @@
-"""Other people's forecasters under one protocol, for benchmarks/default.py.
+"""Other people's forecasters under one protocol, as arms and for benchmarks/default.py.
 
     pip install -c constraints.txt -e .[peers]
     pip install -c constraints.txt xgboost pyro-ppl ml-collections scikit-base
@@ -7,14 +7,16 @@
 The last two are named apart because they declare older versions of torch, NumPy and pandas than
 the others need; they run with the newer ones all the same. laplace-torch brings torchvision, which
 it does not need here: beside a torch for CPUs alone, remove it (`pip uninstall torchvision`), since
-a torchvision that was built for CUDA breaks imports. See `protocol` for what a peer is.
+a torchvision that was built for CUDA breaks imports. `heterogeneous` says how GPflow is added. See
+`protocol` for what a peer is.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
 
-from .protocol import Peer
+from .protocol import JointPeer, Peer
 
 # By name and kind of question: the module and the class. A module is imported when it is asked for,
 # so that a package that is not installed is only missed where it is used.
@@ -28,9 +30,13 @@ PEERS: dict[str, dict[str, str]] = {
     "treeffuser": {"value": "diffusion.TreeffuserValue"},
     "ensemble": {"value": "ensemble.EnsembleValue", "classes": "ensemble.EnsembleClasses"},
     "vbll": {"value": "variational.VBLLValue", "classes": "variational.VBLLClasses"},
-    "laplace": {"value": "laplace_torch.LaplaceValue"},
-    "ppgpr": {"value": "process.PPGPRValue"},
+    "vbll-hom": {"value": "variational.HomoscedasticValue"},
+    "vbll-het": {"value": "variational.HeteroscedasticValue"},
+    "laplace": {"value": "laplace_torch.LaplaceValue", "classes": "laplace_torch.LaplaceClasses"},
+    "ppgpr": {"value": "process.PPGPRValue", "classes": "process.PPGPRClasses"},
 }
+# Those that answer all questions with one model.
+JOINT_PEERS = {"lmc": "multioutput.LMC", "hetmogp": "heterogeneous.HetMOGP"}
 
 
 def peer(name: str, kind: str) -> type[Peer] | None:
@@ -38,5 +44,14 @@ def peer(name: str, kind: str) -> type[Peer] | None:
     where = PEERS[name].get(kind)
     if where is None:
         return None
+    return _found(where)
+
+
+def joint_peer(name: str) -> type[JointPeer]:
+    """The class of a peer that answers all questions with one model."""
+    return _found(JOINT_PEERS[name])
+
+
+def _found(where: str) -> Any:
     module, called = where.split(".")
     return getattr(import_module(f".{module}", __name__), called)
