@@ -182,6 +182,11 @@ def page(folder: Path, reference: Path) -> str:
 Every figure on this page was computed by `python benchmarks/core.py report` from the records in
 `docs/results/core/`, which the commands named below wrote.
 
+Version and presets: all figures are of version 0.1. Those of `preset="paper"` are older than [the
+comparison](main.md): validation was scored at every step and the first weights were drawn otherwise
+than the preset does now. `held-out` was the default then; today's default is measured on [another
+page](default.md).
+
 ## The paper's protocol, re-run
 
 `python benchmarks/core.py paper` ({machine["device"]}, JAX {machine["jax"]}): ten seeds,

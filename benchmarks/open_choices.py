@@ -38,7 +38,7 @@ from scrollmt.objective import Data
 from scrollmt.paper.arena.jobs import environment, execute, make_job
 from scrollmt.paper.arms import ARMS, Arm, register
 from scrollmt.paper.arms.base import STATE, map_runs, root_mean_square
-from scrollmt.paper.arms.weighted import PENALTY_BESIDE_MEANS, Spread, cross_entropy, summed_nll
+from scrollmt.paper.arms.weighted import MEANS_L2, Spread, cross_entropy, summed_nll
 from scrollmt.paper.data import published
 from scrollmt.paper.protocol import PROTOCOL, Protocol
 from scrollmt.paper.studies.probes import equivariance
@@ -160,7 +160,7 @@ def heads_too(
     """An arm's objective with the weights of its heads penalised like those of the backbone."""
     weights = sum(jnp.sum(task.belief.mu**2) for task in model.tasks.values())
     rest = objective(model, data, hyper, data_scale)
-    return rest + 0.5 * PENALTY_BESIDE_MEANS * hyper["backbone_l2"] * weights
+    return rest + 0.5 * hyper[MEANS_L2] * weights
 
 
 def selected(arm: str, corpus: str, **changes: Any) -> dict[str, float]:
@@ -245,15 +245,13 @@ def held(
 
 
 def penalties(steps: int) -> Iterator[Record]:
-    # The arms count the squared norm whole: half of it is the penalty as written.
-    written = PROTOCOL.backbone_l2 / PENALTY_BESIDE_MEANS
     for arm, backbone in POINT_ARMS.items():
         for words, factor in PENALTIES.items():
-            ours = measure(arm, backbone, backbone_l2=written * factor, steps=steps)
+            ours = measure(arm, backbone, penalty_beside_means=factor, steps=steps)
             yield held(words, arm, ours)
         objective = partial(heads_too, objective=ARMS[arm].objective)
         heavy = register(replace(ARMS[arm], name=f"open-heads-{arm}", objective=objective))
-        ours = measure(heavy.name, backbone, backbone_l2=written, steps=steps)
+        ours = measure(heavy.name, backbone, penalty_beside_means=1.0, steps=steps)
         yield held("as written, on the heads' weights too", arm, ours)
 
 

@@ -30,6 +30,7 @@ from scrollmt.paper.arms.composition import FROZEN_PRECISIONS, start_frozen, wit
 from scrollmt.paper.arms.posterior import LAPLACE_PRECISIONS
 from scrollmt.paper.arms.weighted import (
     GRID,
+    MEANS_L2,
     Spread,
     Tempered,
     learned_weights,
@@ -299,7 +300,7 @@ def squared_norm(model: Model) -> float:
     return float(np.sum([np.sum(np.square(w, dtype=float)) for w in weights]))
 
 
-HYPER = {"event_weight": 0.3, "regime_weight": 10.0, "backbone_l2": 0.01}
+HYPER = {"event_weight": 0.3, "regime_weight": 10.0, MEANS_L2: 0.02}
 
 
 @pytest.mark.parametrize("heads", [probit_heads, softmax_heads], ids=["probit", "ce"])

@@ -81,6 +81,8 @@ def test_exported_records_give_the_same_tables(reproduced: Path, tmp_path: Path)
     ("options", "words"),
     [
         (["reproduce", "nothing"], "unknown study 'nothing'"),
+        (["reproduce", "main", "--initial-noise", "small"], "unknown initial_noise 'small'"),
+        (["reproduce", "main", "--initial-precision", "0"], "prior_precision must be > 0"),
         (["reproduce", "main", "--corpora", "mars"], "unknown name 'mars'"),
         (["reproduce", "main", "--arms", "scroll-dig"], "unknown arm 'scroll-dig'"),
         (["reproduce", "theory", "--arms", "scroll-diag"], "narrow `reproduce main` only"),

@@ -17,11 +17,12 @@ from scrollmt.paper.arena import archive
 from scrollmt.paper.arena.jobs import make_job
 from scrollmt.paper.arms import ARMS, Arm
 from scrollmt.paper.arms.combined import RULES, drawn_weights, means_by_task, nats_by_task
-from scrollmt.paper.arms.weighted import ONE, WEIGHTS, weighted_sum
+from scrollmt.paper.arms.weighted import MEANS_L2, ONE, WEIGHTS, weighted_sum
 
 RECORDS = Path(__file__).parents[1] / "docs" / "results" / "records"
 NOW_AT = "scrollmt.paper.arms."
-HYPER = {"backbone_l2": jnp.asarray(0.3), **{k: jnp.asarray(v) for k, v in ONE[0].items()}}
+HYPER = {"backbone_l2": jnp.asarray(0.3), MEANS_L2: jnp.asarray(0.6)}
+HYPER |= {name: jnp.asarray(value) for name, value in ONE[0].items()}
 
 
 def small() -> tuple[Model, Data]:

@@ -32,12 +32,12 @@ from scrollmt._fitting.selection import train
 from scrollmt._io.store import ModelFolderError
 from scrollmt.backbone import Dense
 from scrollmt.couplings import Coupling, read_groups
-from scrollmt.fit import Schedule
 from scrollmt.heads import AbstractHead
 from scrollmt.laws import EventLaw, GaussianLaw
 from scrollmt.laws.joint import Laws
 from scrollmt.model import Model, Task, build, rescale_task
 from scrollmt.objective import Data, composed, data_terms, validation_nll
+from scrollmt.paper.protocol import Protocol
 from scrollmt.paper.studies.probes import joint as probe
 from scrollmt.scores import nll
 from scrollmt.windows.answers import Forecast
@@ -693,8 +693,8 @@ def test_the_probe_draws_what_it_says() -> None:
 
 
 def test_the_probe_reports_every_cell() -> None:
-    schedule = Schedule(steps=40, eval_every=5, patience=100)
-    rows = probe.run([0, 1], (0.0, 0.8), schedule=schedule, windows=(200, 100, 150))
+    protocol = Protocol(steps=40, eval_every=5, patience=100)
+    rows = probe.run([0, 1], (0.0, 0.8), protocol=protocol, windows=(200, 100, 150))
     assert [(row["rho"], row["seed"]) for row in rows] == [(0.0, 0), (0.0, 1), (0.8, 0), (0.8, 1)]
     for row in rows:
         margins = row["nll_a_diagonal"] + row["nll_b_diagonal"]

@@ -1,5 +1,6 @@
 """The ledger has every claim once, says why ours differs, and takes sides where the paper does."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from printed import as_printed
 from scrollmt.paper.data import published
+from scrollmt.paper.protocol import PROTOCOL
 from scrollmt.paper.studies import findings
 from scrollmt.paper.tables import ledger
 from scrollmt.paper.tables.contradictions import (
@@ -17,6 +19,7 @@ from scrollmt.paper.tables.contradictions import (
     by_verdict,
     nearer,
 )
+from scrollmt.paper.tables.departures import departures
 from scrollmt.paper.tables.verdicts import Finding, Verdict
 
 CLAIMS = published.claims()["id"]
@@ -53,7 +56,9 @@ def test_counts_add_up(table: pd.DataFrame) -> None:
     assert counts.loc["all"].sum() == len(CLAIMS)
     assert counts.drop(index="all").sum().equals(counts.loc["all"])
     assert counts.loc["theory", "holds"] == 18
-    held, differs, _ = counts.loc["all"]
+    kept = ledger.counted(table)
+    assert not kept["kind"].eq("designed").any()
+    held, differs, _ = ledger.counts(kept).loc["all"]
     assert ledger.share_that_holds(table) == pytest.approx(held / (held + differs))
     assert np.isnan(ledger.share_that_holds(table[table["verdict"] == "not checkable"]))
 
@@ -84,7 +89,7 @@ def test_the_ledger_is_written_as_a_page_and_as_a_table(
     text = page.read_text()
     assert "Written by `scrollmt reproduce ledger`" in text
     share = f"{ledger.share_that_holds(table):.1%}"
-    assert f"Of these {share} hold" in text
+    assert f"Of the others {share} hold" in text
     for id in table.loc[table["verdict"] == "differs", "id"]:
         assert f"\n**{id}: " in text
     # Every row of a Markdown table has as many cells as its head.
@@ -102,6 +107,48 @@ def test_one_study_is_written_under_its_own_name(tmp_path: Path) -> None:
     assert "Written by" not in page.read_text()
     with pytest.raises(ValueError, match="unknown study 'nothing'"):
         findings(as_printed(), "nothing")
+
+
+# Kinds, counts and departures
+
+
+def test_every_claim_has_a_kind(table: pd.DataFrame) -> None:
+    assert [*published.kinds()] == [*CLAIMS]
+    kinds = {"identity", "constant", "corpus fact", "designed", "measurement"}
+    assert set(published.kinds().values()) == kinds
+    designed = [id for id, kind in published.kinds().items() if kind == "designed"]
+    assert designed == ["C232", "C233", "C234", "C239", "C241"]
+    assert ledger.cannot_fail() == ["C016", "C057", "C070", "C215"]
+    notes = table.set_index("id")["note"]
+    assert all("designed to match" in notes[id] for id in designed)
+
+
+def test_what_is_designed_and_what_is_easy_is_counted_apart() -> None:
+    found = [
+        finding(1.0, id="C232"),
+        finding(1.0, id="C246"),
+        finding(1.0, id="C001"),
+        finding(1.0, id="C003", verdict="differs"),
+        finding(id="C002", verdict="not checkable"),
+    ]
+    table = ledger.tabulated(found)
+    alone = ledger.tabulated([*found[:2], replace(found[2], verdict="differs"), *found[3:]])
+    shares = ledger.shares(table, alone).set_index("counted")
+    assert [*shares.loc["all but those designed to match"]] == [3, 2, "66.7%"]
+    assert [*shares.loc["the same with the first draw of OU alone"]] == [3, 1, "33.3%"]
+    assert [*shares.loc["without identities, constants and corpus facts"]] == [2, 1, "50.0%"]
+    assert [*shares.loc["designed to match"]] == [1, 1, "100.0%"]
+    page = ledger.page(found, alone=[*found[:2], replace(found[2], verdict="differs"), *found[3:]])
+    assert "Verdicts that change with the first draw of OU alone: C001 (differs)." in page
+
+
+def test_departures_are_those_of_the_protocol() -> None:
+    assert "penalty counts whole" in departures()
+    literal = departures(replace(PROTOCOL, penalty_beside_means=1.0))
+    assert "penalty" not in literal
+    assert literal.count("\n") == departures().count("\n") - 1
+    for line in (*departures().splitlines(), "OU is drawn four times"):
+        assert line in ledger.page([finding(1.0, id="C001")])
 
 
 # Sides

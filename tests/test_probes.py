@@ -149,13 +149,14 @@ def test_a_warm_start_is_at_the_mapped_solution() -> None:
 
 
 def test_the_findings_read_the_records_of_a_run() -> None:
-    frame = scaled().assign(corpus="lorenz63", backbone="relu")
+    frame = pd.concat(scaled().assign(corpus="lorenz63", backbone=b) for b in ("tanh", "tanh+ln"))
     found = get_study("equivariance").findings(frame)
     assert all(f.verdict != "not checkable" and np.isfinite(f.numbers).all() for f in found)
 
 
 def test_the_floor_alone_is_lifted() -> None:
-    model = equivariance._start("tanh+ln", 1, 5, SMALL)
+    train = equivariance._parts(problem("ou", SMALL), 5, 1.0).train
+    model = equivariance._start("tanh+ln", train, 5, SMALL)
     before, after = (m.tasks["state"].belief for m in (model, equivariance._lift_floor(model, 8.0)))
     gap = jnp.diagonal(after.cov()) - jnp.diagonal(before.cov())
     np.testing.assert_allclose(gap, 63.0 * SMALL.cov_floor, rtol=1e-3)
@@ -205,7 +206,7 @@ def test_the_joint_probe_is_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(joint, "run", run)
     frame = recorded(coupling.CORPUS, coupling.NAME, coupling.BACKBONE)
-    assert calls["schedule"].steps == SMALL.steps
+    assert calls["protocol"].steps == SMALL.steps
     assert calls["windows"] == (80, 40, 800)
     strong = frame[frame["setting"] == json.dumps({"rho": 0.8})].set_index("seed")
     assert [*strong["gain"]] == [5.8, 6.8]

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,8 +59,24 @@ def test_the_protocol_is_that_of_the_papers_preset() -> None:
 
 def test_the_seeds_are_no_determinant_and_all_else_is() -> None:
     names = set(Protocol.__dataclass_fields__)
-    assert PROTOCOL.determinants().keys() == names - {"seeds"}
+    later = {"penalty_beside_means": 1.0, "initial_precision": 0.1, "initial_noise": "targets"}
+    assert PROTOCOL.determinants().keys() == names - {"seeds"} - later.keys()
     assert Protocol(**PROTOCOL.determinants()) == PROTOCOL
+    changed = Protocol(**later)
+    assert changed.determinants().keys() == names - {"seeds"}
+    assert Protocol(**changed.determinants()) == changed
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"initial_noise": "small"}, "unknown initial_noise 'small'; choose from one, targets"),
+        ({"initial_precision": 0.0}, "prior_precision must be > 0, got 0.0"),
+    ],
+)
+def test_a_start_that_there_is_not_is_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Protocol(**given)
 
 
 # Ids

@@ -331,6 +331,16 @@ def reproduce(
     windows: Annotated[
         int | None, typer.Option(min=50, help="Smaller corpora, to try things out.")
     ] = None,
+    literal_penalty: Annotated[
+        bool,
+        typer.Option("--literal-penalty", help="The baselines' penalty as the paper writes it."),
+    ] = False,
+    initial_precision: Annotated[
+        float | None, typer.Option(help="Where prior precisions start, by default at one.")
+    ] = None,
+    initial_noise: Annotated[
+        str | None, typer.Option(help="Where the state's noise starts: one, or targets.")
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Run a study of the paper and write its tables, ours beside the paper's.
@@ -353,9 +363,17 @@ def reproduce(
         "windows": windows,
         "quiet": quiet,
     }
+    reading: dict[str, Any] = {
+        # The paper writes half the squared norm for every objective.
+        "penalty_beside_means": 1.0 if literal_penalty else None,
+        "initial_precision": initial_precision,
+        "initial_noise": initial_noise,
+    }
     if study == beyond.NAME:
+        if any(value is not None for value in reading.values()):
+            raise Problem("`reproduce beyond` has one reading of the protocol; leave others out")
         beyond.reproduce(of, **options)
     else:
         if of is not None:
             raise Problem("--study belongs to `reproduce beyond`; leave it out")
-        reproducing.reproduce(study, **options)
+        reproducing.reproduce(study, reading=reading, **options)

@@ -20,8 +20,9 @@ from scrollmt.paper.arms import get_arm
 from scrollmt.paper.beyond import STUDIES as BEYOND
 from scrollmt.paper.data import published
 from scrollmt.paper.protocol import PROTOCOL, Protocol, draws_of
-from scrollmt.paper.studies import STUDIES, findings
+from scrollmt.paper.studies import STUDIES, findings, with_first_draws
 from scrollmt.paper.studies.base import sweep, unique
+from scrollmt.paper.studies.beside import tables_beside
 from scrollmt.paper.tables import ledger, main_page, report
 from scrollmt.paper.tables.selection import drop_unselected
 
@@ -150,9 +151,13 @@ def reproduce(
     steps: int | None,
     windows: int | None,
     quiet: bool,
+    reading: dict[str, Any],
 ) -> None:
-    """Compute what the records lack, then write the pages of what was asked for."""
-    protocol = protocol_of(seeds, steps, windows)
+    """Compute what the records lack, then write the pages of what was asked for.
+
+    `reading` has constants of the protocol by name, None for its own.
+    """
+    protocol = protocol_of(seeds, steps, windows, **reading)
     wanted = (
         listed(corpora, published.CORPORA, "corpora"),
         listed(arms, None, "arms"),
@@ -191,22 +196,23 @@ def reproduce(
                 arrays = archive.load_arrays(out / "records")
     if frame.empty:
         raise Problem(f"no records to write {name!r} from; compute them with `reproduce all` first")
-    for path in _write(name, frame, arrays, calls, out):
+    for path in _write(name, frame, arrays, calls, out, protocol):
         say(f"wrote {path}")
 
 
-def protocol_of(seeds: int | None, steps: int | None, windows: int | None) -> Protocol:
-    protocol = PROTOCOL
+def protocol_of(
+    seeds: int | None, steps: int | None, windows: int | None, **reading: Any
+) -> Protocol:
+    """The paper's protocol with what was given in place of its own constants."""
+    given = {"steps": steps, "corpus_windows": windows, **reading}
+    changes = {name: value for name, value in given.items() if value is not None}
     if seeds is not None:
         # Seeds beyond the paper's ten go on counting from there.
-        protocol = replace(
-            protocol, seeds=tuple(range(PROTOCOL.seeds[0], PROTOCOL.seeds[0] + seeds))
-        )
-    if steps is not None:
-        protocol = replace(protocol, steps=steps)
-    if windows is not None:
-        protocol = replace(protocol, corpus_windows=windows)
-    return protocol
+        changes["seeds"] = tuple(range(PROTOCOL.seeds[0], PROTOCOL.seeds[0] + seeds))
+    try:
+        return replace(PROTOCOL, **changes)
+    except ValueError as error:
+        raise Problem(str(error)) from error
 
 
 def label_of(
@@ -219,7 +225,9 @@ def label_of(
     """What was asked for, in the words of the command."""
     narrowed = {"corpora": corpora, "arms": arms, "backbones": backbones}
     options = [f"--{key} {','.join(names)}" for key, names in narrowed.items() if names]
-    return " ".join([name, *options, f"--seeds {len(protocol.seeds)}"])
+    usual = PROTOCOL.determinants()
+    changed = [f"{k}={v}" for k, v in protocol.determinants().items() if usual.get(k) != v]
+    return " ".join([name, *options, f"--seeds {len(protocol.seeds)}", *changed])
 
 
 def _write(
@@ -228,6 +236,7 @@ def _write(
     arrays: report.Arrays,
     calls: list[dict[str, Any]],
     out: Path,
+    protocol: Protocol,
 ) -> list[Path]:
     command = "scrollmt " + " ".join(sys.argv[1:])
     asked = MAIN_STUDIES if name == MAIN else (name,) if name in STUDIES else ()
@@ -235,10 +244,20 @@ def _write(
     written: list[Path] = []
     if name in (MAIN, "all"):
         about = [f for f in found if f.study in MAIN_STUDIES]
-        written += main_page.write(out, frame, about, command=command, calls=calls)
+        written += main_page.write(
+            out, frame, about, command=command, calls=calls, protocol=protocol
+        )
     if name not in (MAIN, "report"):
         stem = "ledger" if name == "all" else name
-        written += ledger.write(out, found, name=stem, command=command)
+        written += ledger.write(
+            out,
+            found,
+            name=stem,
+            command=command,
+            alone=with_first_draws(frame, found),
+            beside=tables_beside(frame),
+            protocol=protocol,
+        )
     if name in ("all", "report"):
         written.append(report.write(out, frame, found, arrays, command=command))
     return written

@@ -20,6 +20,7 @@ from scrollmt._data.scaling import Scales
 from scrollmt.backbone import PAPER_WIDTH, paper_backbone
 from scrollmt.combining import Combine
 from scrollmt.fit import Fits, Objective, Schedule, Score, fit, stack
+from scrollmt.heads import Gaussian
 from scrollmt.laws import Law, moment_matched
 from scrollmt.model import Model, build, start_keys
 from scrollmt.objective import Data, composed_objective, validation_nll
@@ -27,6 +28,7 @@ from scrollmt.paper.arena.problems import Problem
 from scrollmt.paper.arms import Arm, Fold, Forecasts, OwnArm
 from scrollmt.paper.arms.base import Heads, map_runs, one_run
 from scrollmt.paper.arms.ensembles import MEMBER_STRIDE
+from scrollmt.paper.arms.weighted import MEANS_L2
 from scrollmt.paper.protocol import Protocol
 
 
@@ -57,6 +59,20 @@ def stacked(parts: Sequence[Data], repeat: int = 1) -> Data:
     """The windows of several seeds with a leading axis of runs, `repeat` of them for each seed."""
     found: Data = jax.tree.map(lambda *a: jnp.repeat(jnp.stack(a), repeat, axis=0), *parts)
     return found
+
+
+def start_heads(heads: Heads, train: Data, protocol: Protocol) -> Heads:
+    """The heads at the values that training starts from, given the training labels.
+
+    Only the noise of a Gaussian head can start at the spread of its targets. That of the learned
+    task weights is their scale.
+    """
+    begun = {name: head.started(train.y[name], train.weight[name]) for name, head in heads.items()}
+    if protocol.initial_noise == "targets":
+        for name, head in begun.items():
+            if isinstance(head, Gaussian):
+                begun[name], _ = head.constant(train.y[name], train.weight[name])
+    return begun
 
 
 def start_model(
@@ -99,6 +115,7 @@ def fit_runs(
     constants = {
         "learning_rate": jnp.full(count, protocol.learning_rate),
         "backbone_l2": jnp.full(count, protocol.backbone_l2),
+        MEANS_L2: jnp.full(count, protocol.penalty_beside_means * protocol.backbone_l2),
     }
     return fit(
         stack([*models]),
@@ -128,7 +145,7 @@ def _fit(
     keys: list[Any] = []
     for seed, part in zip(seeds, parts, strict=True):
         train = part.train
-        heads = {name: h.started(train.y[name], train.weight[name]) for name, h in tasks.items()}
+        heads = start_heads(tasks, train, protocol)
         for member in range(arm.members):
             start = seed + MEMBER_STRIDE * member
             inputs = train.x.shape[-1]

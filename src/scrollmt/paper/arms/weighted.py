@@ -3,8 +3,8 @@ r"""Point estimates with weighted losses: fixed weights, weight grids, learned w
 $$\text{MSE} + \lambda_1 L_\text{event} + \lambda_2 L_\text{regime}$$
 
 with mean losses (`app:details`). Beside means the penalty on the backbone decides how far the
-features may grow, and the paper does not say how it scales there; its figures come out when the
-squared norm counts whole and not by half (docs/results/open-choices.md). The classification
+features may grow. The paper writes half the squared norm; its figures come out when it counts
+whole, which is `Protocol.penalty_beside_means` (docs/results/open-choices.md). The classification
 losses are cross-entropies of a softmax without offset (`-ce`) or threshold likelihoods
 (`-probit`). Runs are stopped by their validation NLL added over heads, the state head scored as
 a Gaussian.
@@ -39,12 +39,13 @@ from scrollmt.paper.arms.base import (
 )
 
 WEIGHTS = (0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
-PENALTY_BESIDE_MEANS = 2.0
+# The weight of the backbone's penalty beside mean losses, one number a run.
+MEANS_L2 = "means_l2"
 
 
 def beside_means(model: Model, loss: Array, hyper: Hyper) -> Float[Array, ""]:
     """A mean loss with the penalty on the backbone's weights."""
-    return penalised(model, loss, {"backbone_l2": PENALTY_BESIDE_MEANS * hyper["backbone_l2"]})
+    return penalised(model, loss, {"backbone_l2": hyper[MEANS_L2]})
 
 
 def cross_entropy() -> dict[str, AbstractHead]:

@@ -35,6 +35,8 @@ KEYS = {
     "alpha": ("corpus", "arm"),
     "routing": ("backbone", "route"),
     "interference": ("corpus", "head"),
+    # Ours, of an earlier measurement at four seeds.
+    "equivariance": ("backbone", "n"),
 }
 # The body table leaves these out of the full one.
 NOT_IN_BODY = ("mle-sigma-ce", "laplace-full-probit")
@@ -59,7 +61,7 @@ class Claim:
 
 
 def table(name: str) -> pd.DataFrame:
-    """One of the paper's tables: full, alpha, routing or interference."""
+    """One of the paper's tables (full, alpha, routing, interference), or an earlier one of ours."""
     if name not in KEYS:
         raise ValueError(f"no table {name!r} of the paper; there are {sorted(KEYS)}")
     frame = _read(name)
@@ -99,19 +101,38 @@ def reasons() -> dict[str, str]:
 
 
 @cache
+def kinds() -> dict[str, str]:
+    """Of every claim: identity, constant, corpus fact, designed or measurement."""
+    return _pairs("kinds", "kind")
+
+
+@cache
+def kind_remarks() -> dict[str, str]:
+    """What else is to be known of a claim's kind, such as that it cannot fail; often empty."""
+    return _pairs("kinds", "remark")
+
+
+@cache
+def signs() -> dict[str, str]:
+    """The sign that the paper gives a difference without an error, by claim (`tables.signs`)."""
+    return _pairs("signs", "expected")
+
+
+@cache
 def cell_reasons() -> dict[str, str]:
     """Why a cell is outside its tolerance, by `corpus/arm/metric`."""
     return _pairs("cell_reasons")
 
 
 def words(name: str) -> dict[str, Any]:
-    """One of the TOML files: contradictions or explained."""
+    """One of the TOML files: contradictions, departures or explained."""
     return tomllib.loads(_text(f"{name}.toml"))
 
 
-def _pairs(name: str) -> dict[str, str]:
-    key, value = (column for _, column in _read(name).items())
-    return dict(zip(key, value, strict=True))
+def _pairs(name: str, value: str = "reason") -> dict[str, str]:
+    """One column of a file by its first."""
+    frame = _read(name)
+    return dict(zip(frame.iloc[:, 0], frame[value], strict=True))
 
 
 def _read(name: str) -> pd.DataFrame:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pandas as pd
 
+from scrollmt.paper.data import published
 from scrollmt.paper.studies import (
     averaged_spread,
     binding_map_only,
@@ -31,11 +34,20 @@ from scrollmt.paper.studies import (
     theory,
 )
 from scrollmt.paper.studies.base import Study
-from scrollmt.paper.studies.evidence import Evidence
+from scrollmt.paper.studies.evidence import Evidence, judged
 from scrollmt.paper.studies.probes import default, oracle
+from scrollmt.paper.tables.selection import first_draws
 from scrollmt.paper.tables.verdicts import Finding
 
-__all__ = ["STUDIES", "Study", "default", "findings", "get_study", "oracle"]
+__all__ = [
+    "STUDIES",
+    "Study",
+    "default",
+    "findings",
+    "get_study",
+    "oracle",
+    "with_first_draws",
+]
 
 # In the order of the claims.
 _MODULES = (
@@ -71,6 +83,20 @@ def get_study(name: str) -> Study:
     if name not in STUDIES:
         raise ValueError(f"unknown study {name!r}; choose from {', '.join(STUDIES)}")
     return STUDIES[name]
+
+
+def with_first_draws(frame: pd.DataFrame, found: Iterable[Finding]) -> list[Finding]:
+    """The same findings with every corpus on its first draw alone.
+
+    What was read from one draw stays as it is.
+    """
+    evidence = Evidence(first_draws(frame))
+    return [
+        judged(published.claim(f.claim), get_study(f.study).answers[f.claim], evidence)
+        if f.sample.draws > 1
+        else f
+        for f in found
+    ]
 
 
 def findings(frame: pd.DataFrame, *studies: str) -> list[Finding]:

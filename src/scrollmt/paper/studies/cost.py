@@ -5,6 +5,8 @@ Times are taken of one arm after the other with nothing beside it, compilation l
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from scrollmt.paper.arena.jobs import Job, make_job
 from scrollmt.paper.data import published
 from scrollmt.paper.data.published import CORPORA, GRIDS
@@ -26,9 +28,12 @@ STANDARDISED = "lorenz63-std"
 
 
 def seconds(e: Evidence, corpus: str, arm: str) -> tuple[Estimate, set[str]]:
-    """Seconds a seed of one arm, and the devices that they were taken on."""
+    """Seconds a seed of one arm, and the devices that they were taken on.
+
+    All seeds of a job are timed together, so that they have no spread of their own.
+    """
     taken = arm_seconds(e.rows(corpus, probe.NAME, arm))
-    return estimate(taken["time_s"]), set(taken["device"])
+    return replace(estimate(taken["time_s"]), se=float("nan")), set(taken["device"])
 
 
 def timed_alike(*devices: set[str]) -> str:

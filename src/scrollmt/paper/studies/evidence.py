@@ -17,6 +17,7 @@ import pandas as pd
 from scrollmt.backbone import PAPER_BACKBONES
 from scrollmt.paper.data import published
 from scrollmt.paper.data.published import BETTER, GRIDS, NLLS, Claim
+from scrollmt.paper.tables.samples import sample
 from scrollmt.paper.tables.selection import select, together
 from scrollmt.paper.tables.statistics import Estimate, estimate, geometric, p_worse
 from scrollmt.paper.tables.verdicts import Finding, Numbers, cells, column_of, judge
@@ -57,10 +58,12 @@ class Evidence:
     """A records frame that is asked by corpus and arm.
 
     State NLLs are in raw units: of a target times c, log c is taken off. All draws of a corpus
-    are one corpus with as many times the seeds.
+    are one corpus with as many times the seeds. `asked` collects the seeds that were read, by
+    corpus.
     """
 
     def __init__(self, frame: pd.DataFrame):
+        self.asked: list[tuple[str, list[int]]] = []
         self._selected: dict[Any, pd.DataFrame] = {}
         self.groups: dict[Any, pd.DataFrame] = {}
         if not frame.empty:
@@ -69,6 +72,11 @@ class Evidence:
 
     def rows(self, corpus: str, arm: str, backbone: str | None = None) -> pd.DataFrame:
         """All rows of an arm on a corpus, nothing selected."""
+        found = self._rows(corpus, arm, backbone)
+        self.asked.append((corpus, found["seed"].unique().tolist()))
+        return found
+
+    def _rows(self, corpus: str, arm: str, backbone: str | None = None) -> pd.DataFrame:
         found = self.groups.get((corpus, arm), pd.DataFrame())
         if backbone is not None and not found.empty:
             found = found[found["backbone"] == backbone]
@@ -94,12 +102,14 @@ class Evidence:
         key = (corpus, arm, backbone, wanted, by)
         if key not in self._selected:
             self._selected[key] = self._select(corpus, arm, backbone, wanted, by)
-        return self._selected[key]
+        found = self._selected[key]
+        self.asked.append((corpus, found.index.tolist()))
+        return found
 
     def _select(
         self, corpus: str, arm: str, backbone: str | None, setting: str | None, by: str
     ) -> pd.DataFrame:
-        found = self.rows(corpus, arm, backbone)
+        found = self._rows(corpus, arm, backbone)
         if setting is not None:
             found = found[found["setting"] == setting]
         if backbone is None:
@@ -116,7 +126,7 @@ class Evidence:
 
     def fact(self, column: str, corpus: str, arm: str) -> float:
         """A number that no seed changes."""
-        return float(recorded(self.rows(corpus, arm), column).iloc[0])
+        return float(recorded(self._rows(corpus, arm), column).iloc[0])
 
     def mean(self, metric: str, corpus: str, arm: str, *args: Any, **which: Any) -> Estimate:
         return estimate(self.column(metric, corpus, arm, *args, **which))
@@ -234,7 +244,9 @@ def each(found: Found, **more: Any) -> Measured:
 def order(holds: bool | np.bool_, numbers: Mapping[str, Any], note: str = "") -> Measured:
     """Whether an order holds, with the numbers that show it."""
     shown = {n: v.mean if isinstance(v, Estimate) else float(v) for n, v in numbers.items()}
-    return Measured(bool(holds), numbers=shown, note=note)
+    errors = [v.se if isinstance(v, Estimate) else np.nan for v in numbers.values()]
+    known = errors if np.isfinite(errors).any() else []
+    return Measured(bool(holds), known, numbers=shown, note=note)
 
 
 def table_cells(id: str, rows: Iterable[Row], ours: Callable[[str, str, Row], float]) -> Measured:
@@ -257,6 +269,7 @@ def table_cells(id: str, rows: Iterable[Row], ours: Callable[[str, str, Row], fl
 
 def judged(claim: Claim, answer: Answer, evidence: Evidence) -> Finding:
     """The finding for a claim: its answer, compared with what the paper has."""
+    evidence.asked.clear()
     try:
         found = answer(evidence)
     except NotRecorded as lacking:
@@ -274,8 +287,8 @@ def judged(claim: Claim, answer: Answer, evidence: Evidence) -> Finding:
         note=found.note,
     )
     if not found.provided and finding.verdict == "holds":
-        return replace(finding, verdict="differs")
-    return finding
+        finding = replace(finding, verdict="differs")
+    return replace(finding, sample=sample(evidence.asked))
 
 
 def _in_raw_units(frame: pd.DataFrame) -> pd.DataFrame:

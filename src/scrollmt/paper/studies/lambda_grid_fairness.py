@@ -54,13 +54,15 @@ def same_run(e: Evidence, corpus: str, kind: str) -> tuple[int, int]:
     ]
     same = (chosen[0] == chosen[1]).all(axis=1)
     same = same[same.index < DRAW_STRIDE]
+    e.asked.append((corpus, same.index.tolist()))
     return int(same.sum()), len(same)
 
 
 def coincide(e: Evidence, *, corpora: tuple[str, ...]) -> Measured:
     counts = [same_run(e, corpus, kind) for corpus in corpora for kind in KINDS]
     agreed, seeds = map(sum, zip(*counts, strict=True))
-    return Measured(agreed, total=seeds)
+    note = "OU on its first draw" if "ou" in corpora else ""
+    return Measured(agreed, total=seeds, note=note)
 
 
 def over(

@@ -67,7 +67,7 @@ def event_ties(e: Evidence) -> Measured:
     found = {arm: between(e, "evt_nll", DIAG, arm) for arm in WEIGHTED}
     apart = [arm for arm, v in found.items() if not v.covers(0.0)]
     note = f"0 outside for {', '.join(apart)}" if apart else ""
-    return order(not apart, {arm: v.mean for arm, v in found.items()}, note)
+    return order(not apart, {arm: as_estimate(v) for arm, v in found.items()}, note)
 
 
 def sharing(e: Evidence, *, head: str) -> Measured:

@@ -114,11 +114,12 @@ def page(
     counts = ledger.counts(table).loc["all"]
     kept = main_page.comparable(frame)
     cells = main_page.cells(frame)
-    known = cells["within"].dropna()
+    designed = int((table["kind"] == ledger.DESIGNED).sum())
     lead = (
         f"{int(counts['holds'])} of the paper's {len(table)} claims hold, {int(counts['differs'])} "
         f"differ, {int(counts['not checkable'])} could not be checked with these records; "
-        f"{int(known.sum())} of {len(known)} cells of its main table agree within tolerance."
+        f"{designed} of them are about probes that were designed to match. Of its main table "
+        f"{main_page.agreement(cells)}"
     )
     rivals, words = published.arms(), published.words("explained")
     shown = table.set_index("id")

@@ -49,6 +49,13 @@ def together(frame: pd.DataFrame) -> pd.DataFrame:
     return found
 
 
+def first_draws(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of every corpus on its first draw alone; what probes read on others stays."""
+    further = [drawn for corpus in DRAWS for drawn in draws_of(corpus)[1:]]
+    probes = frame["arm"].str.startswith(PREFIX) & (frame["arm"] != DEFAULT)
+    return frame[probes | ~frame["corpus"].isin(further)]
+
+
 def drop_unselected(frame: pd.DataFrame) -> pd.DataFrame:
     """Drop the runs of the weight grids on further draws that no criterion selects.
 

@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 
 from scrollmt.paper.data.published import KEYS, Check, Claim, table
+from scrollmt.paper.tables.samples import NO_RUNS, Sample
 from scrollmt.paper.tables.statistics import Values
 
 Verdict = Literal["holds", "differs", "not checkable"]
@@ -41,7 +42,8 @@ class Finding:
     """What was found for one claim.
 
     `value` is our value as text, `numbers` the numbers in it, `uncertainty` their standard
-    errors where there are any; `note` says what else a reader should know.
+    errors where there are any; `note` says what else a reader should know. `sample` is what was
+    read for it.
     """
 
     claim: str
@@ -51,6 +53,7 @@ class Finding:
     verdict: Verdict
     study: str
     note: str = ""
+    sample: Sample = NO_RUNS
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,7 @@ def joint_observation(job: Job, protocol: Protocol) -> Rows:
     # Fewer windows than the protocol's make a test, in the same proportion.
     share = protocol.corpus_windows / PROTOCOL.corpus_windows
     train, valid, test = (max(20, round(share * n)) for n in (joint.TRAIN, joint.VALID, joint.TEST))
-    found = joint.run(
-        job.seeds, CORRELATIONS, schedule=protocol.schedule(), windows=(train, valid, test)
-    )
+    found = joint.run(job.seeds, CORRELATIONS, protocol=protocol, windows=(train, valid, test))
     rows: Rows = {seed: [] for seed in job.seeds}
     for row in found:
         rho, seed = row.pop("rho"), int(row.pop("seed"))

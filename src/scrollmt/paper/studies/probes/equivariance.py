@@ -11,8 +11,8 @@ not find it. With the state targets of a corpus times c and a diagonal belief:
     both      mapped, four times the steps
     floor     cold, the state's covariance floor times c^2
 
-The paper names neither corpus nor backbone; the study takes Lorenz-63 and relu, which comes
-nearest to its figures. NLLs are in the units of the scaled targets.
+The paper names neither corpus nor backbone; its paragraph continues a sweep on Lorenz-63, on tanh
+and tanh+ln. NLLs are in the units of the scaled targets.
 """
 
 from __future__ import annotations
@@ -33,7 +33,14 @@ from scrollmt.paper.arena.jobs import Job
 from scrollmt.paper.arena.probes import Rows, probe
 from scrollmt.paper.arena.problems import Problem, problem
 from scrollmt.paper.arena.scoring import COLUMNS
-from scrollmt.paper.arena.training import fit_runs, read_part, read_windows, stacked, start_model
+from scrollmt.paper.arena.training import (
+    fit_runs,
+    read_part,
+    read_windows,
+    stacked,
+    start_heads,
+    start_model,
+)
 from scrollmt.paper.arms.base import STATE, questions
 from scrollmt.paper.protocol import Protocol
 
@@ -57,10 +64,12 @@ def scaled_fits(job: Job, protocol: Protocol) -> Rows:
     """One row per seed and variant; the reference is the cold fit at c = 1."""
     of = problem(job.corpus, protocol)
     parts = {c: [_parts(of, seed, c) for seed in job.seeds] for c in (1.0, UP, DOWN)}
-    inputs = parts[1.0][0].train.x.shape[-1]
-    cold = [_start(job.backbone, inputs, seed, protocol) for seed in job.seeds]
-    mapped = [rescale_task(model, STATE, UP) for model in cold]
-    lifted = [_lift_floor(model, UP) for model in cold]
+    cold = {
+        c: [_start(job.backbone, p.train, s, protocol) for p, s in zip(its, job.seeds, strict=True)]
+        for c, its in parts.items()
+    }
+    mapped = [rescale_task(model, STATE, UP) for model in cold[1.0]]
+    lifted = [_lift_floor(model, UP) for model in cold[UP]]
     rows: Rows = {seed: [] for seed in job.seeds}
     usual = protocol.schedule()
     longer = replace(usual, steps=LONGER * usual.steps)
@@ -80,13 +89,13 @@ def scaled_fits(job: Job, protocol: Protocol) -> Rows:
             rows[seed].append(row)
         return fitted
 
-    solved = train(COLD, 1.0, cold, usual)
-    train(COLD, UP, cold, usual)
-    train(COLD, DOWN, cold, usual)
+    solved = train(COLD, 1.0, cold[1.0], usual)
+    train(COLD, UP, cold[UP], usual)
+    train(COLD, DOWN, cold[DOWN], usual)
     train(MAPPED, UP, mapped, usual)
     train(WARM, UP, [rescale_task(model, STATE, UP) for model in solved], usual)
     train(FLOOR, UP, lifted, usual)
-    train(LONG, UP, cold, longer)
+    train(LONG, UP, cold[UP], longer)
     train(BOTH, UP, mapped, longer)
     return rows
 
@@ -98,9 +107,10 @@ def _parts(of: Problem, seed: int, factor: float) -> _Parts:
     return _Parts(part.train, part.valid, part.scales.data(test, heads))
 
 
-def _start(backbone: str, inputs: int, seed: int, protocol: Protocol) -> Model:
+def _start(backbone: str, train: Data, seed: int, protocol: Protocol) -> Model:
     """The starting values that the arena gives scroll-diag at this seed."""
-    return start_model(questions(), "diag", backbone, inputs, seed, protocol)[0]
+    heads = start_heads(questions(), train, protocol)
+    return start_model(heads, "diag", backbone, train.x.shape[-1], seed, protocol)[0]
 
 
 def _lift_floor(model: Model, factor: float) -> Model:

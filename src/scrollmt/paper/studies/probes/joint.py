@@ -36,12 +36,11 @@ import numpy as np
 from jaxtyping import Array
 
 from scrollmt.backbone import paper_backbone
-from scrollmt.fit import Schedule
 from scrollmt.heads import Gaussian
 from scrollmt.model import Model, build
 from scrollmt.objective import Data, mean_nll, validation_nll
-from scrollmt.paper.arena.training import fit_runs, stacked
-from scrollmt.paper.protocol import PROTOCOL
+from scrollmt.paper.arena.training import fit_runs, stacked, start_heads
+from scrollmt.paper.protocol import PROTOCOL, Protocol
 
 TASKS = ("a", "b")
 INPUTS, FEATURES = 2, 4
@@ -77,7 +76,7 @@ def run(
     rho_values: Sequence[float] = (0.0, 0.8),
     *,
     belief: str = "diag",
-    schedule: Schedule | None = None,
+    protocol: Protocol = PROTOCOL,
     windows: tuple[int, int, int] = (TRAIN, VALID, TEST),
 ) -> list[dict[str, float]]:
     """One row a (rho, seed), in nats a window on the test part.
@@ -88,14 +87,17 @@ def run(
     `belief_share` is the mean share of the predictive variance that the beliefs have.
     """
     cells = [(float(rho), int(seed)) for rho in rho_values for seed in seeds]
-    train, valid, test = (
-        stacked([draw(seed, rho, size, part) for rho, seed in cells])
-        for part, size in enumerate(windows)
-    )
+    parts = [
+        [draw(seed, rho, size, part) for rho, seed in cells] for part, size in enumerate(windows)
+    ]
+    train, valid, test = map(stacked, parts)
     found = {}
     for arm, joint in (("diagonal", None), ("full", TASKS)):
-        starts = [_start(seed, belief, joint) for _, seed in cells]
-        fits = fit_runs(starts, train, valid, PROTOCOL, schedule=schedule)
+        starts = [
+            _start(seed, own, belief, joint, protocol)
+            for (_, seed), own in zip(cells, parts[0], strict=True)
+        ]
+        fits = fit_runs(starts, train, valid, protocol)
         found[arm] = {name: np.asarray(v) for name, v in _measured(fits.models, test).items()}
     rows = []
     for i, (rho, seed) in enumerate(cells):
@@ -109,18 +111,20 @@ def run(
     return rows
 
 
-def _start(seed: int, belief: str, joint: Sequence[str] | None) -> Model:
+def _start(
+    seed: int, train: Data, belief: str, joint: Sequence[str] | None, protocol: Protocol
+) -> Model:
     net_key, task_key = jax.random.split(jax.random.key(seed))
-    net = paper_backbone("tanh", INPUTS, net_key, uniform=PROTOCOL.initial_uniform)
+    net = paper_backbone("tanh", INPUTS, net_key, uniform=protocol.initial_uniform)
     return build(
         net,
-        {name: Gaussian() for name in TASKS},
+        start_heads({name: Gaussian() for name in TASKS}, train, protocol),
         features=net.weights[-1].shape[0],
         belief=belief,
         key=task_key,
-        cov_floor=PROTOCOL.cov_floor,
+        cov_floor=protocol.cov_floor,
         joint=joint,
-        start=PROTOCOL.start(),
+        start=protocol.start(),
     )
 
 

@@ -36,7 +36,7 @@ from scrollmt.objective import Data, mean_nll
 from scrollmt.paper.arena.jobs import Job
 from scrollmt.paper.arena.probes import Rows, probe
 from scrollmt.paper.arena.scoring import COLUMNS
-from scrollmt.paper.arena.training import fit_runs, stacked
+from scrollmt.paper.arena.training import fit_runs, stacked, start_heads
 from scrollmt.paper.arms.base import REGIME, STATE, map_runs
 from scrollmt.paper.arms.composition import FROZEN_PRECISIONS, without_precisions
 from scrollmt.paper.protocol import PROTOCOL, Protocol
@@ -60,7 +60,9 @@ def precisions(job: Job, protocol: Protocol) -> Rows:
     share = protocol.corpus_windows / PROTOCOL.corpus_windows
     sizes = [max(CLASSES, round(share * n)) for n in (TRAIN, VALID, TEST)]
     parts = [draw(seed, sizes) for seed in job.seeds]
-    starts = [_start(seed, protocol) for seed in job.seeds]
+    starts = [
+        _start(seed, train, protocol) for seed, (train, *_) in zip(job.seeds, parts, strict=True)
+    ]
     rows: Rows = {seed: [] for seed in job.seeds}
     frozen = [_frozen(model, pair) for model in starts for pair in PAIRS]
     settings = [{f"alpha_{n}": a for n, a in zip(TASKS, p, strict=True)} for p in PAIRS]
@@ -105,10 +107,10 @@ def draw(seed: int, sizes: Sequence[int]) -> tuple[Data, ...]:
     )
 
 
-def _start(seed: int, protocol: Protocol) -> Model:
+def _start(seed: int, train: Data, protocol: Protocol) -> Model:
     return build(
         Given(),
-        {STATE: Gaussian(), REGIME: Ordinal(CLASSES)},
+        start_heads({STATE: Gaussian(), REGIME: Ordinal(CLASSES)}, train, protocol),
         features=PAPER_WIDTH,
         belief="diag",
         key=jax.random.key(seed),
