@@ -50,9 +50,7 @@ def check_folder(target: Path, *, force: bool) -> None:
         raise Problem(f"{target} exists; choose another --out, or --force to replace the model")
 
 
-def save(
-    model: Forecaster, target: Path, config: str | None, facts: dict[str, Any]
-) -> None:
+def save(model: Forecaster, target: Path, config: str | None, facts: dict[str, Any]) -> None:
     """Write a model folder as a whole; an older model stays until the new one is complete."""
     with atomic.replacing_folder(target, replace=True) as draft:
         model.save(draft)

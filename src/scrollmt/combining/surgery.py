@@ -78,8 +78,9 @@ def projected_in_order(gram: Float[Array, "K K"], orders: Int[Array, "K K"]) -> 
 class UPGrad(AbstractSurgery):
     r"""Quinton and Rey 2024: every gradient is projected onto the cone that harms no task.
 
-    $\sum_i \arg\min_{d} |d - g_i|^2$ subject to $d^\top g_k \ge 0$ for all $k$. The dual is
-    $\min_{v \ge e_i} v^\top G G^\top v$ with $d = G^\top v$, solved exactly for up to 8 tasks.
+    The sum over i of the d that minimises $|d - g_i|^2$ subject to $d^\top g_k \ge 0$ for all $k$.
+    The dual is $\min_{v \ge e_i} v^\top G G^\top v$ with $d = G^\top v$, solved exactly for up to
+    8 tasks.
     """
 
     def from_products(self, gram: Float[Array, "K K"], key: Key[Array, ""]) -> Float[Array, " K"]:

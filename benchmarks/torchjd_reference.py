@@ -1,4 +1,4 @@
-"""Writes torchjd_reference.json: what TorchJD's aggregators make of small matrices.
+"""Writes tests/torchjd_reference.json: what TorchJD's aggregators make of small matrices.
 
 Run with `pip install "torchjd[quadprog_projector]"`; the tests read the file alone. UPGrad without
 the regularisation that TorchJD adds by default; MGDA iterated until it has converged; PCGrad many
@@ -48,6 +48,6 @@ def made(rows: list[list[float]]) -> dict[str, object]:
 if __name__ == "__main__":
     torch.manual_seed(0)
     found = {"torchjd": version("torchjd")} | {name: made(rows) for name, rows in MATRICES.items()}
-    path = Path(__file__).with_suffix(".json")
+    path = Path(__file__).parents[1] / "tests" / "torchjd_reference.json"
     lines = [f"{json.dumps(name)}: {json.dumps(one)}" for name, one in found.items()]
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
