@@ -28,8 +28,9 @@ from scrollmt.model import Model
 
 T = TypeVar("T")
 Line: TypeAlias = tuple[np.ndarray, np.ndarray]
-# More windows than this go through in several parts.
-_AT_ONCE = 4**8
+# More windows than this go through in several parts: they stay in the caches, and only the last one
+# is padded.
+_AT_ONCE = 4**6
 
 
 @dataclass(frozen=True)
