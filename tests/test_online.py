@@ -31,6 +31,7 @@ from scrollmt import (
     online,
     over_window,
 )
+from scrollmt.backtests import backtest
 from scrollmt.export import to_onnx
 from scrollmt.heads import AbstractHead
 from scrollmt.observables import Observable
@@ -566,3 +567,37 @@ def test_the_command_line_takes_the_rows_of_a_table_once(tmp_path: Path) -> None
     assert state_of(load(other)).rows == 20
     assert "has learned from already" in refused("update", other, tmp_path / "new.csv")
     assert "has learned from already" in refused("update", model, tmp_path / "table.csv")
+
+
+@pytest.mark.slow
+def test_backtests_go_on_from_one_origin_to_the_next() -> None:
+    frame = walk(300)
+    frame.iloc[150:] *= 2.0
+    asked: dict[str, Observable] = {"level": at_lead("x"), "high": at_lead("x") > 1}
+    windows = Windowing(history=3, lead=2).cut(frame, asked, [lags("x")])
+    model = Forecaster.for_windows(windows, preset="quick", steps=60, verbose=False)
+    runs = {
+        update: backtest(windows, model, 3, update=update)
+        for update in ("frozen", "online", "refit+online")
+    }
+    frozen, learned = runs["frozen"], runs["online"]
+    assert frozen.models[2, 0] is frozen.models[0, 0]
+    newest = [int(max(split.train.max(), split.valid.max())) for split in learned.splits]
+    assert learned.models[0, 0].online_ is None
+    seen = [state_of(learned.models[origin, 0]).rows for origin in (1, 2)]
+    assert seen == [newest[1] - newest[0], newest[2] - newest[0]]
+    nll = {name: run.by_origin().loc[("level", "nll")] for name, run in runs.items()}
+    # After the jump, what goes on learning is better.
+    assert nll["online"][2] < nll["frozen"][2] - 0.1
+    assert nll["refit+online"].notna().all()
+
+
+def test_a_pass_says_how_far_outside_the_training_range_rows_lie(model: Forecaster) -> None:
+    X, Y = system(10, 10)
+    X[4, 2] = 80.0
+    with pytest.warns(UserWarning, match="80"):
+        found = online.filter(model, X, Y, bank=SMALL)
+    far = found.laws["value"].extrapolation
+    assert far is not None
+    assert far[4] > 5.0
+    assert np.delete(far, 4).max() < 1.0

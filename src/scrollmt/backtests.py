@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,7 @@ import numpy as np
 import pandas as pd
 from sklearn.base import clone
 
+from scrollmt import online
 from scrollmt._data import holdout
 from scrollmt._data.holdout import Ready
 from scrollmt._fitting import training
@@ -36,6 +37,7 @@ from scrollmt.splits import Split
 from scrollmt.windows import Embargo, Parts, Windows
 
 _KEYS = ["task", "metric"]
+Update = Literal["refit", "frozen", "online", "refit+online"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -105,6 +107,7 @@ def backtest(
     *,
     seeds: Sequence[int] | None = None,
     embargo: Embargo = "auto",
+    update: Update = "refit",
 ) -> Backtest:
     """Refit ``model`` (it is not changed) at each origin, once per seed, and score the refits.
 
@@ -113,7 +116,16 @@ def backtest(
     paper does. Where the model validates by folds, the training and the validation part of an
     origin are cut into folds; else the latter validates, whatever share the model would hold out.
     Quantile edges of bands are learned anew from the training part of each origin.
+
+    ``update`` says how a model comes from one origin to the next: by a "refit"; not at all
+    ("frozen", the model of the first origin); by learning "online" from the windows in between; or
+    "refit+online". Where it learns online, it does so along the test windows too, each predicted
+    before any label that is not known at its origin. Without refits the quantile edges of bands
+    stay those of the first origin, so that scores of bands compare with those of refits only where
+    edges are given.
     """
+    if update not in get_args(Update):
+        raise ValueError(f"update={update!r}: choose from {', '.join(get_args(Update))}")
     splits = (
         windows.rolling_origins(int(origins), embargo=embargo)
         if isinstance(origins, int | np.integer)
@@ -130,22 +142,33 @@ def backtest(
     validation = training.validation_of(model, len(windows))
     folds = int(validation) if holdout.is_folds(validation) else None
     parts = [origin_parts(windows, split, folds) for split in splits]
-    ready = [_ready(model, part, folds, embargo) for part in parts]
+    fitted = parts if update.startswith("refit") else parts[:1]
+    ready = [_ready(model, part, folds, embargo) for part in fitted]
     refits = {seed: clone(model).set_params(seed=seed)._seeds() for seed in wanted}
     members = [one for seeds_of in refits.values() for one in seeds_of]
     trained = _trained(model, ready, members)
     models: dict[tuple[int, int], Forecaster] = {}
     tables = []
     for origin, part in enumerate(parts):
-        runs = dict(zip(members, trained[origin], strict=True))
         for seed, own in refits.items():
-            one = clone(model).set_params(seed=seed)
-            if folds is None:
-                one.set_params(validation=part.valid)
-            one._settle(ready[origin], joined([runs[k] for k in own], own))
+            if origin < len(fitted):
+                runs = dict(zip(members, trained[origin], strict=True))
+                one = clone(model).set_params(seed=seed)
+                if folds is None:
+                    one.set_params(validation=part.valid)
+                one._settle(ready[origin], joined([runs[k] for k in own], own))
+            else:
+                one = models[origin - 1, seed]
+                last, newest = (
+                    int(_known(split).max()) for split in splits[origin - 1 : origin + 1]
+                )
+                if update == "online" and newest > last:
+                    one = one.update(windows.take(np.arange(last + 1, newest + 1)))
             models[origin, seed] = one
+            along = update.endswith("online")
+            scored = online.filter(one, part.test).scores if along else one.evaluate(part.test)
             # Errors within an origin say nothing about those between origins.
-            table = one.evaluate(part.test).drop(columns=["nll_se", "skill_se"], errors="ignore")
+            table = scored.drop(columns=["nll_se", "skill_se"], errors="ignore")
             scores = table.rename_axis(columns="metric").stack()
             start = {"origin": origin, "tested_from": part.test.t[0], "seed": seed}
             tables.append(scores.rename("value").reset_index().assign(**start))
@@ -154,10 +177,15 @@ def backtest(
     return Backtest(table.reset_index(drop=True), splits, models)
 
 
+def _known(split: Split) -> np.ndarray:
+    """The windows that have ended before the test windows of an origin begin."""
+    return np.union1d(split.train, split.valid)
+
+
 def origin_parts(windows: Windows, split: Split, folds: int | None) -> Parts:
     """The labelled parts of an origin; with folds, what would validate trains as well."""
     if folds is not None:
-        split = Split(np.union1d(split.train, split.valid), split.valid[:0], split.test)
+        split = Split(_known(split), split.valid[:0], split.test)
     return windows.split(split)
 
 

@@ -7,6 +7,7 @@ shares the fitted members and has a state of its own.
 from __future__ import annotations
 
 import copy
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,7 +51,9 @@ def filter(
     found = states.passed(now, now.online_, new)
     _check(found.state, new)
     moved = _with(now, found.state)
-    laws = Laws(found.laws, index=new.index)
+    if new.far_out is not None:
+        warnings.warn(new.far_out, UserWarning, stacklevel=2)
+    laws = Laws(found.laws, index=new.index, extrapolation=new.extrapolation)
     against = references(now, X)
     scored = {
         task: Scored(

@@ -23,6 +23,9 @@ class NewRows(NamedTuple):
     y: dict[str, np.ndarray]
     weight: dict[str, np.ndarray]
     index: pd.Index
+    # How far outside the training range each row lies, and a sentence on those that are far out.
+    extrapolation: np.ndarray | None
+    far_out: str | None
     # By task, how many labels are known when each row is predicted, in their order.
     known: dict[str, np.ndarray]
     # How many rows ago each of them was, where they have passed already.
@@ -58,7 +61,17 @@ def read(model: Any, X: Any, Y: Any, sample_weight: Any = None, age: Any = None)
             _, behind = numbers.of_table(columns, {**others, **asked}, len(values))
     x = model.scales_.inputs(values, names=names)
     y, weight = _by_head(model, rows, behind)
-    return NewRows(x, rows, y, weight, where(X), _known(model, X, len(x)), _ages(age, len(x)))
+    return NewRows(
+        x,
+        rows,
+        y,
+        weight,
+        where(X),
+        model.scales_.extrapolation(values),
+        model.scales_.far_out(values, names),
+        _known(model, X, len(x)),
+        _ages(age, len(x)),
+    )
 
 
 def _known(model: Any, X: Any, rows: int) -> dict[str, np.ndarray]:
