@@ -15,6 +15,7 @@ from jaxtyping import Float
 from scipy.integrate import quad
 from scipy.special import logsumexp, ndtr
 from scipy.stats import norm
+from sklearn.base import clone
 
 from commands import done, found, refused, series, write_series, write_table
 from scrollmt import (
@@ -442,6 +443,10 @@ def test_bad_rows_are_refused_and_change_nothing(
 
 def test_other_mistakes_are_named(model: Forecaster, moved: online.Filtered) -> None:
     X, Y = system(10, 9)
+    posterior = clone(model)
+    vars(posterior).update(vars(model), routing="elbo")
+    with pytest.raises(ValueError, match="posteriors of the weights"):
+        posterior.update(X, Y)
     with pytest.raises(ValueError, match="age is how many rows ago"):
         model.update(X, Y, age=-1)
     with pytest.raises(ValueError, match="goes on with Bank"):

@@ -17,10 +17,10 @@ class AbstractLearner(AbstractScorer):
     """
 
     members_: list[Any]
-    online_: state.State | None
+    online_: state.State | None = None
     # What an update starts from, and the training rows that it is computed from when asked for.
-    _start_: state.Start | None
-    _sample_: state.Sample | None
+    _start_: state.Start | None = None
+    _sample_: state.Sample | None = None
 
     @abc.abstractmethod
     def fit(self, X: Any, Y: Any = None, sample_weight: Any = None) -> Any:
@@ -47,8 +47,13 @@ class AbstractLearner(AbstractScorer):
         updated: Self = passes.update(self, X, Y, sample_weight, age=age, bank=bank)
         return updated
 
-    def partial_fit(self, X: Any, Y: Any = None, sample_weight: Any = None) -> Self:
-        """Learn from new rows in place, as scikit-learn has it; the first call fits."""
+    def partial_fit(
+        self, X: Any, Y: Any = None, sample_weight: Any = None, *, classes: Any = None
+    ) -> Self:
+        """Learn from new rows in place, as scikit-learn has it; the first call fits.
+
+        `classes` is what scikit-learn hands to classifiers, and has no effect: heads know theirs.
+        """
         if not self.__sklearn_is_fitted__():
             fitted: Self = self.fit(X, Y, sample_weight)
             return fitted

@@ -21,6 +21,7 @@ from scrollmt.laws.joint import Laws
 from scrollmt.online import state as states
 from scrollmt.online.bank import Bank
 from scrollmt.online.rows import NewRows, read
+from scrollmt.routing import read_routing
 from scrollmt.windows import Windows
 
 
@@ -115,6 +116,11 @@ def prepare(model: Any, bank: Bank | None = None) -> Any:
         raise ValueError(
             f"the tasks {names[0]} are coupled by their noise, and coupled tasks have no update "
             "yet; fit them without joint=, or fit anew"
+        )
+    if read_routing(model.routing).is_posterior:
+        raise ValueError(
+            f"routing={model.routing!r} gives beliefs that are posteriors of the weights, and an "
+            "update takes the belief for spread; fit with routing='free' or 'ppgpr'"
         )
     begin = model._start()
     if begin is None:
