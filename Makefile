@@ -30,7 +30,7 @@ CORE := $(patsubst %,tests/test_%.py,forecaster heads beliefs windows scores mod
 help:
 	@echo "make install create .venv with the package and all that the other targets need"
 	@echo "make demo    draw a corpus, fit the default model, print its scores, draw a picture"
-	@echo "make quick   lint, type check and run the core tests, in a little over a minute"
+	@echo "make quick   lint, type check and run the core tests, within a minute"
 	@echo "make test    lint, type check and run the tests but those of a cluster, of the site and slow ones"
 	@echo "make test-all lint, type check and run all tests; says which it leaves out"
 	@echo "make browser install Chromium for the tests of pages, where there is none"

@@ -147,6 +147,7 @@ def test_every_window_of_a_step_drops_features_of_its_own_and_none_at_rest() -> 
     assert (first != second).any()
 
 
+@pytest.mark.slow
 def test_dropout_is_on_in_training_and_off_in_answers(tmp_path: Path) -> None:
     X, Y = rows()
     fitted = {

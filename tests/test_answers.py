@@ -43,6 +43,8 @@ from scrollmt.laws import (
 )
 from scrollmt.presets import DEFAULT
 
+pytestmark = pytest.mark.slow
+
 ROWS = 400
 TASKS = {
     "value": Real(),
@@ -230,6 +232,7 @@ def test_weights_favour_the_answer_with_the_better_score(fitted: Forecaster) -> 
     assert shares.sum()["value|Mixture"] > 0.8
 
 
+@pytest.mark.slow
 def test_without_folds_the_first_variant_is_the_head() -> None:
     X, Y = rows()
     options: dict[str, Any] = {"steps": 60, "verbose": False, "preset": "quick"}
@@ -407,6 +410,7 @@ def test_a_head_of_another_kind_is_not_read_off_the_number() -> None:
 # Saved, exported, recalibrated
 
 
+@pytest.mark.slow
 def test_saved_answers_predict_the_same(fitted: Forecaster, tmp_path: Path) -> None:
     X, Y = rows(50, seed=2)
     fitted.save(tmp_path / "model")

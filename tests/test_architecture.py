@@ -249,6 +249,7 @@ def test_importing_scrollmt_changes_nothing_global() -> None:
 HEAVY = "jax pandas numpy matplotlib sklearn scipy"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "absent"),
     [

@@ -121,6 +121,7 @@ def test_an_arm_trains_and_is_scored_like_every_other(name: str) -> None:
         same_numbers(row, again, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_seed_alone_gives_the_row_that_it_gives_in_a_batch() -> None:
     with quick_compiler():
         alone = execute(make_job("ou", "scroll-diag", "tanh", PROTOCOL, seeds=(SECOND,)))
@@ -420,6 +421,7 @@ def test_weights_of_one_are_a_cell_of_the_grid_and_both_rules_choose_among_its_r
         same_numbers(row, again, rel=0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ce", "probit"])
 def test_a_learned_scale_is_the_sd_of_the_state(kind: str) -> None:
     for row in all_rows(f"kendall-{kind}"):
@@ -460,6 +462,7 @@ def test_an_arm_alone_has_one_head_and_its_columns(task: str) -> None:
     assert [name for name in row if name.startswith("alpha_")] == [f"alpha_{task}"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["diag", "full"])
 def test_a_curvature_belief_is_added_to_the_fit_of_map_probit(family: str) -> None:
     for found, base in zip(
@@ -478,6 +481,7 @@ def test_a_curvature_belief_is_added_to_the_fit_of_map_probit(family: str) -> No
     assert LAPLACE_PRECISIONS[::16] == pytest.approx((1e-4, 1e4))
 
 
+@pytest.mark.slow
 def test_the_two_routes_differ_from_the_free_fit_in_the_state_alone() -> None:
     free, closed, bound = (all_rows(n)[0] for n in ("scroll-diag", "closed", "binding-map"))
     for one, other in ((free, closed), (free, bound), (closed, bound)):

@@ -128,6 +128,7 @@ def test_unknown_names_are_refused_with_the_choices() -> None:
         Dense(3, (4,), activation="swish", bias=False, norm=False, key=key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", [False, True])
 @pytest.mark.parametrize(("width", "triangular"), [(70, True), (50, False), (9, True)])
 def test_what_columns_read_has_the_value_and_the_slope_of_the_formula(

@@ -63,11 +63,13 @@ def assert_refit_equals_fit(found: Backtest, origin: int, alone: Forecaster) -> 
     assert (mine["tested_from"] == parts.test.t[0]).all()
 
 
+@pytest.mark.slow
 def test_a_refit_is_the_fit_on_the_windows_of_its_origin(done: Backtest) -> None:
     assert sorted(done.models) == [(j, s) for j in range(3) for s in (4, 9)]
     assert_refit_equals_fit(done, 1, Forecaster.for_windows(cut(), preset=TINY, seed=9))
 
 
+@pytest.mark.slow
 def test_minibatches_are_not_thinned_out_by_padding() -> None:
     model = Forecaster.for_windows(cut(), preset=BATCHED, ensemble=2, seed=6)
     found = backtest(cut(), model, 2)
@@ -110,6 +112,7 @@ def test_the_embargo_of_a_backtest_is_that_of_its_folds() -> None:
     assert close.models[0, 4].validation_nll_ != apart.models[0, 4].validation_nll_
 
 
+@pytest.mark.slow
 def test_where_the_embargo_leaves_too_little_a_share_is_held_out() -> None:
     windows = cut(300)
     splits = windows.rolling_origins(1, embargo="auto")

@@ -75,6 +75,7 @@ def assert_same(a: Fits, b: Fits, rtol: float = 1e-4) -> None:
 # The products that make up a step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("belief", list(BELIEFS))
 @pytest.mark.parametrize("norm", [False, True])
 @pytest.mark.parametrize("widths", [(5,), (18, 20)])
@@ -120,6 +121,7 @@ def test_a_norm_read_from_columns_survives_a_large_common_offset() -> None:
     np.testing.assert_allclose(squares, (rows.astype(np.float64) ** 2) @ exact.T**2, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_gradients_of_the_columns_can_be_differentiated_again() -> None:
     with jax.enable_x64(True):
         model, x = start(0), data(6, 1).x
@@ -140,6 +142,7 @@ def test_gradients_of_the_columns_can_be_differentiated_again() -> None:
         np.testing.assert_allclose(curvature, jax.jacrev(jax.grad(slow))(at), rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 5, 8])
 def test_normal_energy_is_the_normal_density(size: int) -> None:
     """Value and both gradients against explicit inverses, alone and under vmap."""
@@ -216,6 +219,7 @@ def test_runs_that_have_ended_leave_and_nobody_notices(monkeypatch: pytest.Monke
         np.testing.assert_allclose(alone.best_score[0], thinned.best_score[run], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_batch_shrinks_only_where_that_is_worth_compiling() -> None:
     assert not memory.worth_compiling(1e6)
     assert memory.worth_compiling(1e15)
@@ -271,6 +275,7 @@ def test_the_estimate_is_near_what_the_compiler_takes() -> None:
     assert taken / 2 < memory.live_bytes(step, params, windows) < 3 * taken
 
 
+@pytest.mark.slow
 def test_a_batch_is_cut_to_the_memory_budget_and_results_stay() -> None:
     seeds, rates, schedule = [*range(5)], [0.01, 0.02, 0.03, 0.04, 0.05], Schedule(steps=60)
     whole = train(seeds, rates, schedule)
@@ -313,6 +318,7 @@ def test_a_cpu_is_given_what_its_caches_hold(monkeypatch: pytest.MonkeyPatch) ->
     assert sizes(50e6, shared=True) == [60]
 
 
+@pytest.mark.slow
 def test_an_interrupt_in_the_first_part_leaves_the_others_at_their_start() -> None:
     def stop(step: int, steps: int, best: np.ndarray) -> None:
         raise KeyboardInterrupt

@@ -217,6 +217,7 @@ def test_predict_of_a_series_reaches_the_newest_hours(fitted_series: Path) -> No
     assert stated["tasks"]["level"]["median"] == pytest.approx(level["q0.5"].iloc[-1])
 
 
+@pytest.mark.slow
 def test_streams_and_formats_agree(fitted_series: Path, tmp_path: Path) -> None:
     model = fitted_series / "model"
     plain = done("predict", model, fitted_series / "series.csv")
@@ -230,6 +231,7 @@ def test_streams_and_formats_agree(fitted_series: Path, tmp_path: Path) -> None:
     assert records[0]["prob_0"] is None
 
 
+@pytest.mark.slow
 def test_names_from_files_reach_neither_terminal_nor_spreadsheet_as_commands(
     tmp_path: Path,
 ) -> None:
@@ -510,6 +512,7 @@ def test_a_fault_of_our_own_is_not_blamed_on_the_user(
     assert isinstance(run(*arguments).exception, RuntimeError)
 
 
+@pytest.mark.slow
 def test_report_is_a_page_on_unseen_windows(fitted_series: Path, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     arguments = ("report", fitted_series / "model", fitted_series / "series.csv", "-o", page)
@@ -543,6 +546,7 @@ def test_a_fair_comparison_needs_the_data_of_the_fit(fitted_table: Path, tmp_pat
     assert (tmp_path / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_a_series_with_a_stride_in_step_with_the_day_keeps_to_its_hours(tmp_path: Path) -> None:
     write_series(tmp_path)
     config = tmp_path / "config.toml"

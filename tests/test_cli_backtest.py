@@ -28,6 +28,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_the_library(folder: Path) -> None:
     stated = found("backtest", folder / "config.toml", "--origins", 2, "-o", folder / "all.csv")
     assert (stated["origins"], stated["seeds"]) == (2, [0])
@@ -46,6 +47,7 @@ def test_scores_are_those_of_the_library(folder: Path) -> None:
     assert "--force" in refused("backtest", folder / "config.toml", "-o", folder / "all.csv")
 
 
+@pytest.mark.slow
 def test_it_goes_on_where_it_stopped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second origin is interrupted; the next call runs that one alone."""
     (folder / "config.toml").write_text(ONE + BATCHES)

@@ -51,6 +51,7 @@ def test_bad_input_is_one_sentence_and_status_two(folder: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_had_enough_is_no_fault(folder: Path) -> None:
     """`scrollmt predict ... | head -1`, where the pipe closes early."""
     frame = (folder / "table.csv").read_text().splitlines()

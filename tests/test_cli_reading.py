@@ -115,6 +115,7 @@ def test_cells_are_not_moved_under_other_names(tmp_path: Path) -> None:
     assert read(tmp_path, "x\n1\n\n3\n\n")["x"].tolist()[::2] == [1.0, 3.0]
 
 
+@pytest.mark.slow
 def test_a_model_without_a_config_finds_out_how_a_file_is_written(tmp_path: Path) -> None:
     write_series(tmp_path)
     done("fit", tmp_path / "config.toml")

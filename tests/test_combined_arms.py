@@ -70,6 +70,7 @@ def test_every_rule_has_an_arm_on_means_and_one_on_nats() -> None:
         assert (against.combine, composed.combine) == (on_means, on_nats)
 
 
+@pytest.mark.slow
 def test_the_losses_of_the_arms_are_those_of_the_objectives_that_they_stand_beside() -> None:
     with jax.enable_x64(True):
         model, data = small()

@@ -78,6 +78,7 @@ def shortest(rows: np.ndarray) -> np.ndarray:
     return rows.T @ (weights / weights.sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MATRICES)
 def test_surgery_has_the_values_of_torchjd(name: str) -> None:
     """UPGrad there is a mean and MGDA a convex combination: here both have the scale of the sum."""
@@ -117,6 +118,7 @@ def test_pcgrad_draws_an_order() -> None:
     assert len(found) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(15))
 def test_upgrad_and_mgda_are_the_solutions_of_their_programs(seed: int) -> None:
     for dtype, atol in ((np.float64, 1e-9), (np.float32, 2e-5)):
@@ -230,6 +232,7 @@ def test_gradnorm_follows_its_formula(change: Callable[..., Any], path: np.ndarr
         logits = logits - 0.025 * up
 
 
+@pytest.mark.slow
 def test_gradnorm_makes_lengths_equal_where_tasks_learn_alike() -> None:
     lengths = np.array([3.0, 0.2, 1.0])
     found = weights_over(GradNorm(rate=0.02), np.ones((800, 3)), lengths)
@@ -277,6 +280,7 @@ def slopes_of(model: Any, data: Data) -> dict[str, Any]:
     return {n: eqx.filter_grad(lambda m, n=n: by_task(m, data, {}, 1.0)[n])(model) for n in names}
 
 
+@pytest.mark.slow
 def test_surgery_is_on_the_backbone_and_heads_have_their_own_gradients() -> None:
     with jax.enable_x64(True):
         model, found, data = moved(UPGrad(beside=("penalty",)))
@@ -291,6 +295,7 @@ def test_surgery_is_on_the_backbone_and_heads_have_their_own_gradients() -> None
         np.testing.assert_allclose(step, own, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_weight_counts_for_the_whole_loss_and_a_state_moves_from_step_to_step() -> None:
     """Two steps of uncertainty weighting on a model, against the rule asked by hand."""
     rule = UncertaintyWeighting(rate=0.1, beside=("penalty",))

@@ -122,6 +122,7 @@ def test_true_var_is_unbiased_at_few_members():
     assert 0.2 * many > SIGMAS * error
 
 
+@pytest.mark.slow
 def test_chunks_do_not_alter_the_result(corpus):
     x, y = windows(corpus, slice(0, 10))
     whole = corpus.true_var(x, members=50)
@@ -161,6 +162,7 @@ def test_one_step_oracle_is_exact():
     np.testing.assert_allclose(far, expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_oracle_against_plain_frequencies(corpus):
     """40 windows, 10,000 members sampled to the very end in NumPy, nothing integrated."""
     members, rows = 10_000, np.arange(0, 6500, 163)
@@ -226,6 +228,7 @@ def test_oracle_lands_on_the_measured_headroom(score):
     assert score.mean_nll["state_density"] < score.mean_nll["state"]
 
 
+@pytest.mark.slow
 def test_few_members_agree_with_many(corpus, score):
     few = corpus.oracle(*windows(corpus, ROWS), members=100, seed=1)
     for task in ("state", "event", "regime"):

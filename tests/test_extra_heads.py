@@ -381,6 +381,7 @@ class Other(Gaussian):
         return super().log_predictive(y, mean + 1.0, var)
 
 
+@pytest.mark.slow
 def test_heads_of_ones_own_are_given_again(tmp_path: Path) -> None:
     x, labels, _ = world(60, 4)
     tiny = replace(QUICK, schedule=replace(QUICK.schedule, steps=15))
@@ -399,6 +400,7 @@ def test_heads_of_ones_own_are_given_again(tmp_path: Path) -> None:
         load(tmp_path / "model", heads={"y": Other()})
 
 
+@pytest.mark.slow
 def test_every_origin_starts_from_its_own_labels() -> None:
     """Two training sets in one batch: no base rate starts from the other's counts."""
     x = np.random.default_rng(0).normal(size=(12, 2))

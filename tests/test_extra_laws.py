@@ -158,6 +158,7 @@ def test_cuts_missing_labels_and_tables(name: str) -> None:
     np.testing.assert_allclose(same.quantile(0.7), law.quantile(0.7), rtol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAWS)
 def test_calibration_scores_of_the_true_law(name: str) -> None:
     """PIT and coverage of 3000 labels drawn from the law itself, atoms and all.

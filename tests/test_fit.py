@@ -461,6 +461,7 @@ scored = eqx.filter_jit(validation_nll)
 VALUE = {"gaussian": "diag"}
 
 
+@pytest.mark.slow
 def test_a_batch_of_runs_equals_the_runs_alone() -> None:
     """Minibatches, data and rates of their own; float64, since float32 drifts apart by rounding."""
     schedule = Schedule(steps=40, eval_every=4, batch_size=8, warmup=4, final_rate=0.0, average=0.9)
@@ -552,6 +553,7 @@ def test_frozen_leaves_stay_as_they_are() -> None:
     assert (flat(frozen.backbone) != flat(start.backbone)).all()
 
 
+@pytest.mark.slow
 def test_training_sees_weights_as_repeated_rows_and_nothing_under_a_mask() -> None:
     """The paper's schedule, a few steps of it, on training and validation windows alike."""
     with jax.enable_x64(True):

@@ -140,6 +140,7 @@ def test_edges_are_learned_from_the_windows_that_train() -> None:
     assert fitted.score(windows.take(held_out)) == -found.loc["band", "nll"]
 
 
+@pytest.mark.slow
 def test_edges_that_are_known_stay() -> None:
     windows = cut(QUANTILES)
     parts = windows.split()
@@ -211,6 +212,7 @@ def test_a_forecast_is_about_the_hours_after_the_series(model: Forecaster) -> No
     assert kept.notices == ()
 
 
+@pytest.mark.slow
 def test_a_forecast_from_a_time_of_day_that_the_fit_never_saw_says_so() -> None:
     frame = series()
     windows = Windowing(history=6, lead=12, stride=24).cut(frame, QUESTIONS)
@@ -287,6 +289,7 @@ def test_a_forecast_prints_as_sentences(model: Forecaster) -> None:
     assert repr(answer) == str(answer)
 
 
+@pytest.mark.slow
 def test_a_saved_model_answers_as_before(model: Forecaster, tmp_path: Path) -> None:
     windows = cut(QUANTILES | QUESTIONS)
     fitted = Forecaster.for_windows(windows, preset=TINY).fit(windows)

@@ -664,6 +664,7 @@ def test_a_refit_learns_from_the_validation_part_and_keeps_its_score() -> None:
     assert not np.array_equal(said[0], said[1])
 
 
+@pytest.mark.slow
 def test_few_rows_and_labels_that_dominate_are_named() -> None:
     X, Y = windows()
     with pytest.warns(UserWarning, match="12 training rows are few: below 40"):

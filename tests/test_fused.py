@@ -70,6 +70,7 @@ def test_features_that_are_nearly_alike_keep_their_digits() -> None:
     np.testing.assert_allclose(got, want, atol=1e-4 * np.abs(want).max())
 
 
+@pytest.mark.slow
 def test_runs_of_a_batch_do_not_see_each_other() -> None:
     x, weight, linear = given(70)
     batch = [jnp.stack([a, -0.5 * a]) for a in (x, weight, linear)]

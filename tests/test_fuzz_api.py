@@ -102,6 +102,7 @@ def frames(table: pd.DataFrame) -> dict[str, Callable[[], Any]]:
 # Inputs
 
 
+@pytest.mark.slow
 @fuzz
 @given(
     order=st.permutations(COLUMNS),

@@ -365,6 +365,7 @@ def test_no_constant_latent_line_scores_better_than_the_best(name: str) -> None:
     assert found <= other + (0.02 if case.classes else 1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "head",
     [

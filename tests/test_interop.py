@@ -280,6 +280,7 @@ def series(n: int = 90) -> xarray.Dataset:
     return xarray.Dataset({"x": ("time", level)}, coords={"time": time})
 
 
+@pytest.mark.slow
 def test_windows_give_times_units_and_original_scale() -> None:
     asked = {"level": at_lead("x", units="m").log1p(), "high": at_lead("x") > 3.0}
     cut = Windowing(history=3, lead=2).cut(series(), asked)

@@ -249,6 +249,7 @@ def test_a_state_target_is_centred_and_scaled_by_its_problem_alone() -> None:
 # What comes back
 
 
+@pytest.mark.slow
 def test_a_job_carries_the_protocol_that_it_runs_under() -> None:
     found = outcome("scroll-diag")
     assert [*found.rows] == [*range(5, 15)]
@@ -308,6 +309,7 @@ def test_a_probe_is_a_function_that_makes_rows() -> None:
         probe("sum")
 
 
+@pytest.mark.slow
 def test_the_default_probe_scores_a_forecaster_on_the_papers_splits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -165,6 +165,7 @@ def test_the_joint_term_is_the_integral_over_both_latent_lines() -> None:
             assert got[row] == pytest.approx(want, rel=1e-10)
 
 
+@pytest.mark.slow
 def test_gradients_agree_with_differences() -> None:
     with jax.enable_x64(True):
         model, data = coupled_model(), coupled_data()
@@ -529,6 +530,7 @@ def test_a_saved_model_comes_back_bit_for_bit(fitted: Forecaster, tmp_path: Path
     assert content["members"][0]["couplings"] == [["b", "a"]]
 
 
+@pytest.mark.slow
 def test_a_folder_without_couplings_does_not_speak_of_them(tmp_path: Path) -> None:
     """Such folders are as they were before there were any, and still load."""
     X, Y = correlated(60)
@@ -560,6 +562,7 @@ def test_a_folder_whose_groups_make_no_sense_is_refused(
         load(tmp_path / "model")
 
 
+@pytest.mark.slow
 def test_coupled_tasks_are_one_question_to_committees_and_ensembles() -> None:
     """The joint law of an ensemble has the moments of its members, who are the same for both."""
     X, Y = correlated(60)
@@ -594,6 +597,7 @@ def test_coupled_tasks_are_one_question_to_committees_and_ensembles() -> None:
     assert np.ptp(joint.cov[:, 0, 1]) > 0.0
 
 
+@pytest.mark.slow
 def test_a_batch_of_runs_equals_the_runs_alone() -> None:
     X, Y = correlated(40)
     data = as_data(X, {n: Y[n] - Y[n].mean() for n in "ab"})
@@ -692,6 +696,7 @@ def test_the_probe_draws_what_it_says() -> None:
     assert not np.array_equal(probe.draw(3, rho, n, part=2).x, some.x)
 
 
+@pytest.mark.slow
 def test_the_probe_reports_every_cell() -> None:
     protocol = Protocol(steps=40, eval_every=5, patience=100)
     rows = probe.run([0, 1], (0.0, 0.8), protocol=protocol, windows=(200, 100, 150))

@@ -96,6 +96,7 @@ def test_heads_with_labels_print_as_users_write_them() -> None:
         assert eval(repr(head)).labels == head.labels
 
 
+@pytest.mark.slow
 def test_texts_go_through_a_fit_and_a_folder(tmp_path: Path) -> None:
     X, Y = small.tables()
     texts = pd.DataFrame(

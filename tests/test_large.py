@@ -17,6 +17,8 @@ from small import assert_same, numbers
 from test_crossfit import TASKS, rows
 from test_crossfit import small as small_preset
 
+pytestmark = pytest.mark.slow
+
 RULE = Large(
     above=100, held_out=30, watched=20, race_rows=60, finalists=1, starts=2, batch_size=32, passes=0
 )
@@ -96,6 +98,7 @@ def test_a_large_fit_is_an_ordinary_forecaster(fitted: Forecaster, tmp_path: Any
     )
 
 
+@pytest.mark.slow
 def test_seeds_share_the_race_and_are_mixed() -> None:
     X, Y = rows(150)
     model = Forecaster(TASKS, preset=preset(), ensemble=2).fit(X, Y)
@@ -106,6 +109,7 @@ def test_seeds_share_the_race_and_are_mixed() -> None:
         np.testing.assert_allclose(sum(weights), 1.0)
 
 
+@pytest.mark.slow
 def test_rows_of_your_own_validate_and_a_refit_trains_on_them_too() -> None:
     X, Y = rows(150)
     other = rows(40, seed=3)

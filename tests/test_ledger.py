@@ -79,6 +79,7 @@ def test_reasons_are_of_claims() -> None:
     assert all(text.strip() == text and text for text in given.values())
 
 
+@pytest.mark.slow
 def test_the_ledger_is_written_as_a_page_and_as_a_table(
     table: pd.DataFrame, tmp_path: Path
 ) -> None:

@@ -141,6 +141,7 @@ def test_it_needs_two_components(bad: Any) -> None:
         unguarded(Mixture, bad)
 
 
+@pytest.mark.slow
 def test_no_component_shrinks_onto_one_label() -> None:
     """The density is bounded where a label is repeated."""
     y = jnp.asarray([0.0] * 20 + [-1.0, 0.7, 1.4, -0.3])
@@ -150,6 +151,7 @@ def test_no_component_shrinks_onto_one_label() -> None:
     assert best <= -math.log(SIGMA_FLOOR * math.sqrt(2.0 * math.pi)) + 1e-3
 
 
+@pytest.mark.slow
 def test_few_labels_give_a_warning() -> None:
     X, Y = windows()
     labels = {"state": np.where(np.arange(60) < 20, Y["state"], np.nan), "event": Y["event"]}

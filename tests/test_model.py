@@ -123,6 +123,7 @@ def test_project_gives_every_task_its_line_on_the_shared_features() -> None:
             np.testing.assert_allclose(var, want, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("inputs", "widths", "norm"), [(20, (18, 17), True), (20, (3,), False)])
 def test_all_windows_at_once_equals_one_at_a_time(
     inputs: int, widths: tuple[int, ...], norm: bool
@@ -203,6 +204,7 @@ class OneLine(Diag):
         return super().init(size, key, rows=1, cov_floor=cov_floor, start=start)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("belief", BELIEFS)
 def test_a_head_of_three_lines_is_read_beside_others(belief: str) -> None:
     """Against dense matrices; the data term against one Gaussian of the summed lines."""

@@ -50,6 +50,7 @@ def rows_of(data: Data) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, np
     return plain.x, dict(plain.y), dict(plain.weight)
 
 
+@pytest.mark.slow
 def test_the_objective_agrees_with_quadrature_and_scipy() -> None:
     """The whole formula from explicit matrices, integrals and SciPy's multivariate normal."""
     with jax.enable_x64(True):

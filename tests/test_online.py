@@ -332,6 +332,7 @@ def test_after_a_jump_an_update_is_far_better_than_the_frozen_model(
     assert state_of(moved.model).rows == 300
 
 
+@pytest.mark.slow
 def test_the_pass_predicts_each_row_before_its_label(
     model: Forecaster, moved: online.Filtered
 ) -> None:
@@ -358,6 +359,7 @@ def test_the_frozen_setting_is_the_model_as_it_was_fitted(model: Forecaster) -> 
         )
 
 
+@pytest.mark.slow
 def test_a_missing_label_teaches_its_task_nothing(model: Forecaster) -> None:
     X, Y = system(40, 4, level=2.0)
     Y["value"] = np.full(40, np.nan)
@@ -370,6 +372,7 @@ def test_a_missing_label_teaches_its_task_nothing(model: Forecaster) -> None:
     assert state_of(updated).labels == {"value": 0, "high": 40, "band": 40}
 
 
+@pytest.mark.slow
 def test_a_model_is_saved_in_the_middle_of_a_stream(moved: online.Filtered, tmp_path: Path) -> None:
     moved.model.save(tmp_path / "model")
     back = load(tmp_path / "model")
@@ -483,6 +486,7 @@ def of_windows() -> Forecaster:
     return Forecaster.for_windows(windows, preset="quick", steps=60, verbose=False).fit(windows)
 
 
+@pytest.mark.slow
 def test_a_window_is_predicted_before_any_label_that_ends_after_it_begins(
     of_windows: Forecaster,
 ) -> None:
@@ -597,6 +601,7 @@ def test_backtests_go_on_from_one_origin_to_the_next() -> None:
     assert nll["refit+online"].notna().all()
 
 
+@pytest.mark.slow
 def test_a_pass_says_how_far_outside_the_training_range_rows_lie(model: Forecaster) -> None:
     X, Y = system(10, 10)
     X[4, 2] = 80.0

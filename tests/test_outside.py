@@ -37,6 +37,8 @@ from scrollmt.testing import check_head
 from small import TINY
 from tiny_jobs import quick_compiler
 
+pytestmark = pytest.mark.slow
+
 PROTOCOL = Protocol(seeds=(1, 2), steps=40, eval_every=20, corpus_windows=200)
 NAMES = ["storm", "wind", "band", "alarms", "repair"]
 
@@ -189,6 +191,7 @@ def fitted() -> Forecaster:
     return model.fit(X, Y | {"repair": missing})
 
 
+@pytest.mark.slow
 def test_parts_of_ones_own_fit_beside_those_of_the_package(fitted: Forecaster) -> None:
     check_head(Waiting(), [0.01, 0.7, 1.0, 12.0])
     found = {name: type(task.belief) for name, task in fitted.model_.tasks.items()}

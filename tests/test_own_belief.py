@@ -42,6 +42,7 @@ def saved(fitted: Forecaster, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_strangers_belief_fits_beside_ours_in_one_model(fitted: Forecaster) -> None:
     tasks = fitted.model_.tasks
     kinds = {name: type(task.belief) for name, task in tasks.items()}

@@ -14,6 +14,8 @@ from scrollmt.paper.studies import findings
 from scrollmt.paper.tables import ledger, report
 from scrollmt.paper.tables.comparison import TITLES
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
 

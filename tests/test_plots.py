@@ -373,6 +373,7 @@ def test_training_marks_the_step_that_was_kept(model: Forecaster, ax: Any) -> No
 # Sharing or not
 
 
+@pytest.mark.slow
 def test_compare_alone_fits_each_task_as_the_joint_model_was_fitted(model: Forecaster) -> None:
     X, Y = small.windows()
     new = small.windows(40, seed=5)
@@ -639,6 +640,7 @@ def rendered(ax: Any) -> None:
 TINY, HUGE = 1e-100, 1e100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize(
     ("mean", "sd"),

@@ -127,6 +127,7 @@ def test_the_reference_is_the_arm_of_the_tables() -> None:
         np.testing.assert_allclose(ours[column], arm[column], rtol=2e-5, err_msg=column)
 
 
+@pytest.mark.slow
 def test_every_variant_is_a_run_of_its_own() -> None:
     frame = scaled()
     assert len(frame) == 8 * len(SMALL.seeds)
@@ -179,6 +180,7 @@ def test_the_pair_has_the_precisions_it_says() -> None:
     assert not np.array_equal(again[0].x, other[0].x)
 
 
+@pytest.mark.slow
 def test_pairs_are_frozen_and_one_run_fits() -> None:
     protocol = replace(SMALL, corpus_windows=650)
     frame = recorded(precision.CORPUS, precision.NAME, precision.BACKBONE, protocol, (0,))

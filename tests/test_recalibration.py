@@ -406,6 +406,7 @@ def test_bad_settings_are_refused_and_few_labels_named() -> None:
         forecaster(calibrate="conformal").fit(X, Y | {"value": value})
 
 
+@pytest.mark.slow
 def test_the_default_learns_no_map() -> None:
     model = forecaster().fit(*rows(40))
     assert model.calibration_ == {}

@@ -418,6 +418,7 @@ def test_the_same_windows_give_the_same_report(windowed: Any, tmp_path: Path) ->
     assert f"{len(test)} windows" in cut
 
 
+@pytest.mark.slow
 def test_plain_rows_and_unordered_classes_are_reported_too(tmp_path: Path) -> None:
     X, Y = small.windows(60)
     model = small.tiny({"kind": Categorical(3), "state": Gaussian()}, belief="none")
@@ -472,6 +473,7 @@ def test_windows_outside_the_training_range_are_marked(tmp_path: Path) -> None:
     assert (rows.drop("7") == 0.0).all()
 
 
+@pytest.mark.slow
 def test_nothing_is_written_where_something_is(windowed: Any, tmp_path: Path) -> None:
     model, test = windowed
     path = tmp_path / "r.html"
@@ -534,6 +536,7 @@ def test_a_score_is_computed_once_for_all_stretches_left_out(
     assert len(calls) == first
 
 
+@pytest.mark.slow
 def test_a_model_that_is_worse_than_a_constant_forecast_is_told_so(tmp_path: Path) -> None:
     X, Y = small.windows(60)
     model = small.tiny().fit(X, Y)

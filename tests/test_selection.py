@@ -65,6 +65,7 @@ def trained(
     return train(preset, HEADS, keys=[jax.random.key(s) for s in seeds], **given)
 
 
+@pytest.mark.slow
 def test_the_lowest_validation_nll_is_chosen() -> None:
     (selection,) = trained()
     table = selection.table
@@ -129,6 +130,7 @@ def test_a_candidate_starts_alike_whoever_else_is_tried() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_committee_speaks_for_its_own_task() -> None:
     (selection,) = trained(replace(PRESET, starts=2, committee=2))
     table = selection.table
@@ -147,6 +149,7 @@ def test_a_committee_speaks_for_its_own_task() -> None:
     assert total == pytest.approx(table["validation_nll"].min(), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_label_of_one_task_does_not_stop_another() -> None:
     """One absurd validation label: the other task gets the parameters it would have got."""
     preset = replace(PRESET, committee=1, score_bound=20.0, schedule=Schedule(steps=25, patience=3))
@@ -173,6 +176,7 @@ def test_a_task_without_validation_labels_takes_what_is_best_for_all() -> None:
     assert selection.committee["b"] == (selection.lead,)
 
 
+@pytest.mark.slow
 def test_chosen_runs_are_trained_again_on_everything() -> None:
     preset = replace(PRESET, starts=2, committee=2)
     first, second = windows()

@@ -154,6 +154,7 @@ def test_a_folder_is_fitted_like_the_same_rows_in_memory(folder: Path, tmp_path:
     assert_close(numbers(fitted(pl.scan_parquet(folder)), frame), numbers(model, frame), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_stream_of_arrays_is_fitted_too() -> None:
     X, Y = rows(ROWS)
     seen = {name: ~np.isnan(y) for name, y in Y.items()}
