@@ -35,11 +35,12 @@ from scrollmt import (
 from scrollmt.backtests import backtest
 from scrollmt.export import to_onnx
 from scrollmt.heads import AbstractHead
+from scrollmt.objective import Data
 from scrollmt.observables import Observable
 from scrollmt.online import Bank, recursion
 from scrollmt.online.bank import shared
 from scrollmt.online.recursion import Events, Posterior, Prior, Settings
-from scrollmt.online.state import Order, State
+from scrollmt.online.state import Order, Sample, State, start
 from scrollmt.windows import Windows
 
 SIZE = 5
@@ -611,3 +612,21 @@ def test_a_pass_says_how_far_outside_the_training_range_rows_lie(model: Forecast
     assert far is not None
     assert far[4] > 5.0
     assert np.delete(far, 4).max() < 1.0
+
+
+def test_a_task_without_labels_in_the_sample_does_not_stop_a_save(tmp_path: Path) -> None:
+    X, Y = system(200, 0)
+    model = Forecaster(TASKS, preset="quick", steps=20, verbose=False).fit(X, Y)
+    assert model._sample_ is not None
+    weight = {**model._sample_.data.weight, "high": np.zeros(len(model._sample_.data), np.float32)}
+    bare = Data(model._sample_.data.x, model._sample_.data.y, weight)
+    model._sample_ = Sample(bare, 200)
+    model.save(tmp_path / "model")
+    assert load(tmp_path / "model").update(X[:5], {t: y[:5] for t, y in Y.items()}).predict(X[:2])
+
+
+def test_what_is_not_finite_is_no_start(model: Forecaster) -> None:
+    assert model._sample_ is not None
+    data = model._sample_.data
+    y = {**data.y, "value": np.full(len(data), np.inf, np.float32)}
+    assert start(model.members_, Sample(Data(data.x, y, data.weight), 200)) is None

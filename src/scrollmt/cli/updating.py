@@ -35,7 +35,8 @@ def update(folder: str, data: str, out: Path | None, *, force: bool, as_json: bo
     show_scores(found.scores, f"{part.size} new windows, each before it was learned from")
     say_skill(found.scores)
     for task, row in found.scores.iterrows():
-        say(f"{task}: NLL {row['nll']:.4f}; without updates {frozen.loc[task, 'nll']:.4f}")
+        before = frozen.loc[task, "nll"]
+        say(f"{task}: NLL {row['nll']:.4f}; by the model as it was {before:.4f}")
     say(f"{part.size} windows learned; {target}")
 
 

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 import pandas as pd
 
+from scrollmt._io.arguments import check_type
 from scrollmt._scoring.evaluation import Scored, evaluate
 from scrollmt._scoring.judging import references
 from scrollmt.laws.joint import Laws
@@ -104,6 +105,8 @@ def update(
 def prepare(model: Any, bank: Bank | None = None) -> Any:
     """The model with a state to go on learning from, before the first new row."""
     model._check_fitted()
+    if bank is not None:
+        check_type("bank", bank, Bank, "an online.Bank")
     if model.online_ is not None:
         if bank is not None and bank != model.online_.bank:
             raise ValueError(
@@ -125,8 +128,8 @@ def prepare(model: Any, bank: Bank | None = None) -> Any:
     begin = model._start()
     if begin is None:
         raise ValueError(
-            "this model was saved without what an update starts from, by an older version; fit it "
-            "and save it again"
+            "this model has nothing that an update starts from: an older version saved it, or the "
+            "score of a training label is not finite; fit it and save it again"
         )
     return _with(model, states.begun(model, begin, Bank() if bank is None else bank))
 

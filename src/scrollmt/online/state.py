@@ -97,8 +97,8 @@ class State:
     labels: Mapping[str, int] = field(default_factory=dict)
 
 
-def start(models: Sequence[Model], sample: Sample) -> Start:
-    """What the start of a pass needs of the training rows."""
+def start(models: Sequence[Model], sample: Sample) -> Start | None:
+    """What the start of a pass needs of the training rows; None where a score is not finite."""
     gram, of_lines, of_scale = [], {}, {}
     for number, model in enumerate(models):
         psi, lines = _read(model, np.asarray(sample.data.x))
@@ -109,7 +109,11 @@ def start(models: Sequence[Model], sample: Sample) -> Start:
             slopes = recursion.squared_slopes(task.head, *map(jnp.asarray, given))
             by_mean, by_scale = (weight @ np.asarray(a, np.float64) for a in slopes)
             of_lines[number, name] = by_mean * sample.rows / len(sample.data)
-            of_scale[number, name] = float(by_scale / weight.sum()) or 1.0
+            # Without labels, or a noise to scale, any number will do: the scale stays where it is.
+            of_scale[number, name] = float(by_scale / (weight.sum() or 1.0)) or 1.0
+    found = [*gram, *of_lines.values(), *of_scale.values()]
+    if not all(np.isfinite(one).all() for one in found):
+        return None
     return Start(tuple(gram), of_lines, of_scale)
 
 
@@ -195,7 +199,7 @@ def laws(model: Any, state: State, x: np.ndarray) -> Laws:
             mean, var = _lines(head, posterior, jnp.asarray(psi), spread)
             read[number, name] = np.asarray(mean), np.asarray(var)
     weights = {task: np.tile(w[:, None], (1, len(x))) for task, w in state.log_weights.items()}
-    return mixed(model, state, read, weights)
+    return _mixed(by_setting(model, state, read), weights)
 
 
 @eqx.filter_jit
@@ -238,16 +242,11 @@ def by_setting(model: Any, state: State, lines: Lines) -> dict[str, list[Law]]:
     return found
 
 
-def mixed(
-    model: Any,
-    state: State,
-    lines: Lines,
-    log_weights: Mapping[str, Float[np.ndarray, "B N"]],
-    each: Mapping[str, list[Law]] | None = None,
+def _mixed(
+    laws: Mapping[str, list[Law]], log_weights: Mapping[str, Float[np.ndarray, "B N"]]
 ) -> Laws:
     """One law a task, its settings weighed as they were at each row."""
-    each = by_setting(model, state, lines) if each is None else each
-    return Laws({task: mix(said, np.exp(log_weights[task])) for task, said in each.items()})
+    return Laws({task: mix(said, np.exp(log_weights[task])) for task, said in laws.items()})
 
 
 class Passed(NamedTuple):
@@ -284,7 +283,7 @@ def passed(model: Any, state: State, new: NewRows) -> Passed:
         with np.errstate(invalid="ignore"):
             log_scores[task] = np.logaddexp.reduce(before[task] + scores, axis=0)
         labels[task] = labels.get(task, 0) + int(seen.sum())
-    found = mixed(model, state, lines, before, each)
+    found = _mixed(each, before)
     advanced = State(
         state.bank,
         {name: tuple(own) for name, own in groups.items()},

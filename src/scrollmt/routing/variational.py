@@ -48,19 +48,21 @@ def elbo(
     model: AbstractModel, data: Data, *, data_scale: float | Array = 1.0
 ) -> dict[str, Float[Array, ""]]:
     """Minus the evidence lower bound of every task by name."""
-    return {
-        name: data_scale * jnp.sum(terms) + kl_term(model.tasks[name])
-        for name, terms in expected_terms(model, data).items()
-    }
+    return _with_kl(model, expected_terms(model, data), data_scale)
 
 
 def ppgpr(
     model: AbstractModel, data: Data, *, data_scale: float | Array = 1.0
 ) -> dict[str, Float[Array, ""]]:
     """Minus the log predictive plus the KL of every task by name."""
+    return _with_kl(model, data_terms(model, data), data_scale)
+
+
+def _with_kl(
+    model: AbstractModel, terms: dict[str, Array], data_scale: float | Array
+) -> dict[str, Float[Array, ""]]:
     return {
-        name: data_scale * jnp.sum(terms) + kl_term(model.tasks[name])
-        for name, terms in data_terms(model, data).items()
+        name: data_scale * jnp.sum(own) + kl_term(model.tasks[name]) for name, own in terms.items()
     }
 
 
@@ -68,15 +70,18 @@ def elbo_objective(
     model: AbstractModel, data: Data, hyper: dict[str, Any], data_scale: float | Array
 ) -> Float[Array, ""]:
     """The sum of `elbo` plus the penalty on the backbone, as `fit` takes it."""
-    losses = elbo(model, data, data_scale=data_scale)
-    penalty: Array = hyper["backbone_l2"] * backbone_penalty(model)
-    return sum(losses.values(), start=jnp.zeros(())) + penalty
+    return _penalised(model, elbo(model, data, data_scale=data_scale), hyper)
 
 
 def ppgpr_objective(
     model: AbstractModel, data: Data, hyper: dict[str, Any], data_scale: float | Array
 ) -> Float[Array, ""]:
     """The sum of `ppgpr` plus the penalty on the backbone, as `fit` takes it."""
-    losses = ppgpr(model, data, data_scale=data_scale)
+    return _penalised(model, ppgpr(model, data, data_scale=data_scale), hyper)
+
+
+def _penalised(
+    model: AbstractModel, losses: dict[str, Array], hyper: dict[str, Any]
+) -> Float[Array, ""]:
     penalty: Array = hyper["backbone_l2"] * backbone_penalty(model)
     return sum(losses.values(), start=jnp.zeros(())) + penalty
